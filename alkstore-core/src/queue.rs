@@ -1,0 +1,916 @@
+//! Queues: jobs with leases, retries and dead letters.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::job::{ClaimedJob, Job, SettleAction, Settled, Settlement};
+use crate::name::{LocalName, QueueName};
+use crate::payload::{Headers, IntoPayload, Payload};
+use crate::store::Store;
+use crate::time::{Countdown, Lease, Timestamp};
+use crate::tx::Tx;
+use crate::wake::{Backoff, Topic, Wait, one_result};
+
+/// How many records [`JobFilter`] returns where it doesn't say.
+pub const DEFAULT_PAGE: usize = 100;
+
+macro_rules! setters {
+    ($type:ident { $($(#[$doc:meta])* $field:ident: $arg:ty => $value:expr;)* }) => {
+        impl $type {
+            /// The defaults.
+            #[must_use]
+            pub fn new() -> Self {
+                Self::default()
+            }
+            $(
+                $(#[$doc])*
+                #[must_use]
+                pub fn $field(mut self, $field: $arg) -> Self {
+                    self.$field = $value;
+                    self
+                }
+            )*
+        }
+    };
+}
+pub(crate) use setters;
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $type:ident >= $least:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(
+            Debug,
+            Clone,
+            Copy,
+            PartialEq,
+            Eq,
+            PartialOrd,
+            Ord,
+            Hash,
+            serde::Serialize,
+            serde::Deserialize,
+        )]
+        #[serde(try_from = "i64", into = "i64")]
+        pub struct $type(i64);
+
+        impl $type {
+            /// The number as an integer.
+            #[must_use]
+            pub const fn get(self) -> i64 {
+                self.0
+            }
+        }
+
+        impl TryFrom<i64> for $type {
+            type Error = Error;
+
+            fn try_from(number: i64) -> Result<Self> {
+                if number < $least {
+                    return Err(Error::invalid_argument(
+                        stringify!($type),
+                        number,
+                        concat!("a whole number of at least ", $least),
+                    ));
+                }
+                Ok(Self(number))
+            }
+        }
+
+        impl From<$type> for i64 {
+            fn from(id: $type) -> Self {
+                id.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+pub(crate) use ids;
+
+ids! {
+    /// A job's id: unique in the store, never reused.
+    JobId >= 1;
+}
+
+/// What a queue's jobs are stamped with at their enqueue; later changes touch later jobs only.
+///
+/// An option that isn't set takes the default that goes with the queue's name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueOpts {
+    /// How long a claim holds without a heartbeat, 1 ms to 10 years. Default: 300 s (outbox 60 s).
+    pub visibility_timeout: Option<Duration>,
+    /// How often a job may be claimed, at least 1. Default: 3 (outbox 5).
+    pub max_attempts: Option<u32>,
+    /// The first step of the backoff between attempts. Default: 5 s.
+    pub retry_base: Option<Duration>,
+    /// How long a dead job is kept. Default: until it is purged.
+    pub dead_retention: Option<Duration>,
+}
+
+setters!(QueueOpts {
+    /// How long a claim holds without a heartbeat, 1 ms to 10 years.
+    visibility_timeout: Duration => Some(visibility_timeout);
+    /// How often a job may be claimed, at least 1.
+    max_attempts: u32 => Some(max_attempts);
+    /// The first step of the backoff between attempts.
+    retry_base: Duration => Some(retry_base);
+    /// How long a dead job is kept.
+    dead_retention: Duration => Some(dead_retention);
+});
+
+impl QueueOpts {
+    fn check(&self) -> Result<()> {
+        check_stamps(self.visibility_timeout, self.max_attempts)
+    }
+}
+
+pub(crate) fn check_stamps(visibility: Option<Duration>, attempts: Option<u32>) -> Result<()> {
+    if let Some(timeout) = visibility {
+        Lease::new("visibility_timeout", timeout)?;
+    }
+    if attempts == Some(0) {
+        return Err(Error::invalid_argument("max_attempts", 0, "at least 1"));
+    }
+    Ok(())
+}
+
+/// What one job may say of itself.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use alkstore_core::EnqueueOpts;
+///
+/// let opts = EnqueueOpts::new().delay(Duration::from_secs(60)).priority(5).unique_key("user-7");
+/// assert_eq!(opts.priority, 5);
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EnqueueOpts {
+    /// Claimable after this long; wins over `run_at`. Default: at once.
+    pub delay: Option<Duration>,
+    /// Claimable from this instant; at once where it is past.
+    pub run_at: Option<SystemTime>,
+    /// Higher first. Default: 0.
+    pub priority: i32,
+    /// How often the job may be claimed, at least 1. Default: as the queue says.
+    pub max_attempts: Option<u32>,
+    /// Not handed out once this long has passed since the enqueue. Default: never expires.
+    pub expires: Option<Duration>,
+    /// While a live job of the queue has this key, the enqueue adds nothing.
+    pub unique_key: Option<String>,
+    /// Headers that travel with the job.
+    pub headers: Headers,
+}
+
+setters!(EnqueueOpts {
+    /// Claimable after this long; wins over `run_at`.
+    delay: Duration => Some(delay);
+    /// Claimable from this instant; at once where it is past.
+    run_at: SystemTime => Some(run_at);
+    /// Higher first.
+    priority: i32 => priority;
+    /// How often the job may be claimed, at least 1.
+    max_attempts: u32 => Some(max_attempts);
+    /// Not handed out once this long has passed since the enqueue.
+    expires: Duration => Some(expires);
+    /// While a live job of the queue has this key, the enqueue adds nothing.
+    unique_key: impl Into<String> => Some(unique_key.into());
+    /// Headers that travel with the job.
+    headers: Headers => headers;
+});
+
+/// A job to be enqueued with others in one call.
+///
+/// # Examples
+///
+/// ```
+/// use alkstore_core::{EnqueueOpts, NewJob};
+///
+/// let job = NewJob::new(&"hello")?.opts(EnqueueOpts::new().priority(1));
+/// # let _ = job;
+/// # Ok::<(), alkstore_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct NewJob {
+    payload: Payload,
+    opts: EnqueueOpts,
+}
+
+impl NewJob {
+    /// A job with this payload and no options.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Codec`] where the payload doesn't encode.
+    pub fn new(payload: impl IntoPayload) -> Result<Self> {
+        Ok(Self { payload: payload.into_payload()?, opts: EnqueueOpts::default() })
+    }
+
+    /// Sets the job's options; they are checked when it is enqueued.
+    #[must_use]
+    pub fn opts(mut self, opts: EnqueueOpts) -> Self {
+        self.opts = opts;
+        self
+    }
+
+    fn check(self, payload_limit: usize) -> Result<JobSpec> {
+        let Self { payload, opts } = self;
+        let unique_key = opts.unique_key.as_deref().map(LocalName::new).transpose()?;
+        check_stamps(None, opts.max_attempts)?;
+        let due = match (opts.delay, opts.run_at) {
+            (Some(delay), _) => Due::After(delay),
+            (None, Some(at)) => Due::At(at.into()),
+            (None, None) => Due::After(Duration::ZERO),
+        };
+        Ok(JobSpec {
+            payload: payload.within(payload_limit)?,
+            headers: opts.headers,
+            priority: opts.priority,
+            due,
+            max_attempts: opts.max_attempts,
+            expires: opts.expires,
+            unique_key,
+        })
+    }
+}
+
+/// When a job becomes claimable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// This long after the enqueue.
+    After(Duration),
+    /// At this instant; where it is past, it still orders the job among the others.
+    At(Timestamp),
+}
+
+/// A checked job as an engine takes it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct JobSpec {
+    /// The payload, within the store's limit.
+    pub payload: Payload,
+    /// Its headers.
+    pub headers: Headers,
+    /// Higher first.
+    pub priority: i32,
+    /// When it becomes claimable.
+    pub due: Due,
+    /// At least 1; else the queue's.
+    pub max_attempts: Option<u32>,
+    /// Counts from the enqueue.
+    pub expires: Option<Duration>,
+    /// See [`EnqueueOpts::unique_key`].
+    pub unique_key: Option<LocalName>,
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum JobState {
+    /// Waits for a claim, or for the instant at which it becomes claimable.
+    Pending,
+    /// Held by a claim whose deadline hasn't passed.
+    Claimed,
+    /// A dead letter.
+    Dead,
+}
+
+/// A job as the store knows it, at the instant of the call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobRecord {
+    /// The job's id.
+    pub id: JobId,
+    /// Its queue.
+    pub queue: String,
+    /// Where it stands.
+    pub state: JobState,
+    /// Its payload.
+    pub payload: Payload,
+    /// Its headers.
+    pub headers: Headers,
+    /// Higher first.
+    pub priority: i32,
+    /// How many attempts were counted.
+    pub attempt: u32,
+    /// How many it may have.
+    pub max_attempts: u32,
+    /// When it was enqueued.
+    pub enqueued_at: SystemTime,
+    /// When it last became, or becomes, claimable.
+    pub ready_at: SystemTime,
+    /// Its stamp: how long a claim holds.
+    pub visibility_timeout: Duration,
+    /// Its stamp: the first step of the backoff.
+    pub retry_base: Duration,
+    /// Its stamp: how long it is kept when dead.
+    pub dead_retention: Option<Duration>,
+    /// From when on it isn't handed out.
+    pub expires_at: Option<SystemTime>,
+    /// Its unique key.
+    pub unique_key: Option<String>,
+    /// Who holds it, while claimed.
+    pub worker_id: Option<String>,
+    /// Until when, while claimed.
+    pub deadline: Option<SystemTime>,
+    /// What the last retry or failure said, or why it died.
+    pub last_error: Option<String>,
+    /// When it died.
+    pub died_at: Option<SystemTime>,
+}
+
+impl JobRecord {
+    /// For engines: a pending job that was never claimed; the other fields are set on it.
+    #[must_use]
+    pub fn new(id: JobId, queue: impl Into<String>, payload: Payload, at: Timestamp) -> Self {
+        Self {
+            id,
+            queue: queue.into(),
+            state: JobState::Pending,
+            payload,
+            headers: Headers::default(),
+            priority: 0,
+            attempt: 0,
+            max_attempts: 1,
+            enqueued_at: at.into(),
+            ready_at: at.into(),
+            visibility_timeout: Duration::ZERO,
+            retry_base: Duration::ZERO,
+            dead_retention: None,
+            expires_at: None,
+            unique_key: None,
+            worker_id: None,
+            deadline: None,
+            last_error: None,
+            died_at: None,
+        }
+    }
+}
+
+/// Which jobs [`Queue::jobs`] returns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobFilter {
+    /// Only jobs in this state. Default: all.
+    pub state: Option<JobState>,
+    /// Only jobs with a larger id: the last one of the page before. Default: from the first.
+    pub after: Option<JobId>,
+    /// At most this many. Default: 100.
+    pub limit: usize,
+}
+
+impl Default for JobFilter {
+    fn default() -> Self {
+        Self { state: None, after: None, limit: DEFAULT_PAGE }
+    }
+}
+
+setters!(JobFilter {
+    /// Only jobs in this state.
+    state: JobState => Some(state);
+    /// Only jobs with a larger id: the last one of the page before.
+    after: JobId => Some(after);
+    /// At most this many.
+    limit: usize => limit;
+});
+
+/// What a queue holds, at the instant of the call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueStats {
+    /// The queue's name.
+    pub name: String,
+    /// Jobs that a claim would find.
+    pub ready: u64,
+    /// Jobs that fall due later.
+    pub delayed: u64,
+    /// Jobs held by a claim.
+    pub claimed: u64,
+    /// Dead letters.
+    pub dead: u64,
+    /// Whether claims find nothing.
+    pub paused: bool,
+    /// Since when the job that has waited longest could be claimed.
+    pub oldest_ready_at: Option<SystemTime>,
+}
+
+impl QueueStats {
+    /// For engines: the stats of a queue without jobs.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            ready: 0,
+            delayed: 0,
+            claimed: 0,
+            dead: 0,
+            paused: false,
+            oldest_ready_at: None,
+        }
+    }
+}
+
+/// Which dead jobs an operation takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeadSelection {
+    /// All of the queue.
+    All,
+    /// Those of these that are dead jobs of the queue.
+    Ids(Vec<JobId>),
+}
+
+impl From<JobId> for DeadSelection {
+    fn from(id: JobId) -> Self {
+        Self::Ids(vec![id])
+    }
+}
+
+impl From<Vec<JobId>> for DeadSelection {
+    fn from(ids: Vec<JobId>) -> Self {
+        Self::Ids(ids)
+    }
+}
+
+/// What a claim found.
+#[derive(Debug, Default)]
+pub struct Claimed {
+    /// The jobs, in the order in which they are due.
+    pub jobs: Vec<ClaimedJob>,
+    /// Where the queue isn't paused: the next instant at which a job of it becomes claimable.
+    pub next_due: Option<Timestamp>,
+    /// A job is due that a transaction or another claimer holds: look again soon.
+    pub blocked: bool,
+    /// The claim ended at its bound with work left to look at: claim again at once.
+    pub more: bool,
+}
+
+/// The queue primitives of an engine.
+#[async_trait]
+pub trait QueueStore {
+    /// Adds jobs in order, all or none; the ids of those added ascend. A job whose unique key a
+    /// live job of the queue holds adds nothing and answers with that job's id.
+    async fn insert_jobs(
+        &self,
+        queue: &QueueName,
+        opts: &QueueOpts,
+        jobs: Vec<JobSpec>,
+    ) -> Result<Vec<JobId>>;
+
+    /// Hands out at most `max` jobs. A caller that is gone before it saw them gives them back,
+    /// the attempt uncharged.
+    async fn claim_jobs(
+        &self,
+        queue: &QueueName,
+        worker: &LocalName,
+        max: usize,
+    ) -> Result<Claimed>;
+
+    /// Settles claims, each for itself; the results are in order. An item that has to wait for a
+    /// transaction doesn't hold up the others.
+    async fn settle_jobs(&self, items: Vec<Settlement>) -> Result<Vec<Result<Settled>>>;
+
+    /// Removes a job that is pending or claimed.
+    async fn cancel_job(&self, queue: &QueueName, id: JobId) -> Result<bool>;
+
+    /// One job, live or dead.
+    async fn find_job(&self, queue: &QueueName, id: JobId) -> Result<Option<JobRecord>>;
+
+    /// Jobs by ascending id.
+    async fn find_jobs(&self, queue: &QueueName, filter: &JobFilter) -> Result<Vec<JobRecord>>;
+
+    /// The stats of one queue, or of every queue with a job or paused, by name.
+    async fn queue_stats(&self, queue: Option<&QueueName>) -> Result<Vec<QueueStats>>;
+
+    /// Makes dead jobs pending again, lower ids first, and says how many.
+    async fn requeue_jobs(&self, queue: &QueueName, which: &DeadSelection) -> Result<u64>;
+
+    /// Deletes dead jobs and says how many.
+    async fn purge_jobs(&self, queue: &QueueName, which: &DeadSelection) -> Result<u64>;
+
+    /// Pauses or resumes a queue and says whether that changed something.
+    async fn set_queue_paused(&self, queue: &QueueName, paused: bool) -> Result<bool>;
+}
+
+#[async_trait]
+impl<S: QueueStore + Send + Sync + ?Sized> QueueStore for Arc<S> {
+    async fn insert_jobs(
+        &self,
+        queue: &QueueName,
+        opts: &QueueOpts,
+        jobs: Vec<JobSpec>,
+    ) -> Result<Vec<JobId>> {
+        (**self).insert_jobs(queue, opts, jobs).await
+    }
+
+    async fn claim_jobs(
+        &self,
+        queue: &QueueName,
+        worker: &LocalName,
+        max: usize,
+    ) -> Result<Claimed> {
+        (**self).claim_jobs(queue, worker, max).await
+    }
+
+    async fn settle_jobs(&self, items: Vec<Settlement>) -> Result<Vec<Result<Settled>>> {
+        (**self).settle_jobs(items).await
+    }
+
+    async fn cancel_job(&self, queue: &QueueName, id: JobId) -> Result<bool> {
+        (**self).cancel_job(queue, id).await
+    }
+
+    async fn find_job(&self, queue: &QueueName, id: JobId) -> Result<Option<JobRecord>> {
+        (**self).find_job(queue, id).await
+    }
+
+    async fn find_jobs(&self, queue: &QueueName, filter: &JobFilter) -> Result<Vec<JobRecord>> {
+        (**self).find_jobs(queue, filter).await
+    }
+
+    async fn queue_stats(&self, queue: Option<&QueueName>) -> Result<Vec<QueueStats>> {
+        (**self).queue_stats(queue).await
+    }
+
+    async fn requeue_jobs(&self, queue: &QueueName, which: &DeadSelection) -> Result<u64> {
+        (**self).requeue_jobs(queue, which).await
+    }
+
+    async fn purge_jobs(&self, queue: &QueueName, which: &DeadSelection) -> Result<u64> {
+        (**self).purge_jobs(queue, which).await
+    }
+
+    async fn set_queue_paused(&self, queue: &QueueName, paused: bool) -> Result<bool> {
+        (**self).set_queue_paused(queue, paused).await
+    }
+}
+
+/// A queue of jobs: an address, cheap to clone, that keeps the store open.
+///
+/// Jobs are delivered at least once: one may run twice at the same time after its claim lapsed,
+/// and only one of the two can settle it.
+///
+/// # Examples
+///
+/// ```
+/// use alkstore_core::StoreExt;
+/// use alkstore_mem::MemStore;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> alkstore_core::Result<()> {
+/// let store = MemStore::new();
+/// let emails = store.queue("emails")?;
+/// emails.enqueue(&"to: ada").await?;
+/// if let Some(mut job) = emails.claim("worker-1").await? {
+///     assert_eq!(job.decode::<String>()?, "to: ada");
+///     job.ack().await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Queue {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) name: QueueName,
+    opts: QueueOpts,
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("name", &self.name).field("opts", &self.opts).finish()
+    }
+}
+
+impl Queue {
+    pub(crate) fn new(store: Arc<dyn Store>, name: QueueName, opts: QueueOpts) -> Result<Self> {
+        opts.check()?;
+        Ok(Self { store, name, opts })
+    }
+
+    /// The queue's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// Adds a job that can be claimed at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Codec`], [`Error::PayloadTooLarge`], or what the engine meets.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it has added the job or not.
+    pub fn enqueue(&self, payload: impl IntoPayload) -> impl Future<Output = Result<JobId>> + Send {
+        self.enqueue_with(payload, EnqueueOpts::default())
+    }
+
+    /// Adds a job with options. Where a live job holds its unique key, adds nothing and returns
+    /// that job's id.
+    ///
+    /// # Errors
+    ///
+    /// As [`enqueue`](Self::enqueue); [`Error::InvalidName`] for the unique key,
+    /// [`Error::InvalidArgument`] for `max_attempts` 0, [`Error::Unavailable`] where a
+    /// transaction that staged the same key stays open longer than the lock timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it has added the job or not.
+    pub fn enqueue_with(
+        &self,
+        payload: impl IntoPayload,
+        opts: EnqueueOpts,
+    ) -> impl Future<Output = Result<JobId>> + Send {
+        let job = NewJob::new(payload).map(|job| job.opts(opts));
+        async move { one_result(self.enqueue_many(vec![job?]).await?) }
+    }
+
+    /// Adds jobs, all or none, in order. Two with the same unique key are one.
+    ///
+    /// # Errors
+    ///
+    /// As [`enqueue_with`](Self::enqueue_with); nothing was added then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it has added all jobs or none.
+    pub async fn enqueue_many(&self, jobs: Vec<NewJob>) -> Result<Vec<JobId>> {
+        let jobs = self.check(jobs)?;
+        self.store.insert_jobs(&self.name, &self.opts, jobs).await
+    }
+
+    /// Adds a job when the transaction commits; its instants are those of this call.
+    ///
+    /// # Errors
+    ///
+    /// As [`enqueue_with`](Self::enqueue_with); [`Error::InvalidArgument`] where the transaction
+    /// is of another store.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it has staged the job or not.
+    pub fn enqueue_tx(
+        &self,
+        tx: &mut Tx<'_>,
+        payload: impl IntoPayload,
+        opts: EnqueueOpts,
+    ) -> impl Future<Output = Result<JobId>> + Send {
+        let job = NewJob::new(payload).map(|job| job.opts(opts));
+        async move { one_result(self.enqueue_many_tx(tx, vec![job?]).await?) }
+    }
+
+    /// Adds jobs when the transaction commits.
+    ///
+    /// # Errors
+    ///
+    /// As [`enqueue_tx`](Self::enqueue_tx).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it has staged all jobs or none.
+    pub async fn enqueue_many_tx(&self, tx: &mut Tx<'_>, jobs: Vec<NewJob>) -> Result<Vec<JobId>> {
+        let jobs = self.check(jobs)?;
+        tx.insert_jobs(self.store.store_id(), &self.name, &self.opts, jobs).await
+    }
+
+    fn check(&self, jobs: Vec<NewJob>) -> Result<Vec<JobSpec>> {
+        let limit = self.store.limits().payload;
+        jobs.into_iter().map(|job| job.check(limit)).collect()
+    }
+
+    /// Claims the job that is due first, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`] for the worker id, or what the engine meets.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: dropped, it gives back what it had claimed, the attempt uncharged.
+    pub async fn claim(&self, worker_id: &str) -> Result<Option<Job>> {
+        Ok(self.claim_batch(worker_id, 1).await?.pop())
+    }
+
+    /// Claims up to `max` jobs in one call, in the order in which they are due.
+    ///
+    /// # Errors
+    ///
+    /// As [`claim`](Self::claim).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`claim`](Self::claim).
+    pub async fn claim_batch(&self, worker_id: &str, max: usize) -> Result<Vec<Job>> {
+        let worker = LocalName::new(worker_id)?;
+        loop {
+            let (jobs, claimed) = self.claim_once(&worker, max).await?;
+            if !jobs.is_empty() || !claimed.more {
+                return Ok(jobs);
+            }
+        }
+    }
+
+    /// Waits until it can claim a job.
+    ///
+    /// # Errors
+    ///
+    /// As [`claim`](Self::claim); [`Error::Closed`] when the store is closed meanwhile.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`claim`](Self::claim): `select!` and timeouts lose nothing.
+    pub async fn next(&self, worker_id: &str) -> Result<Job> {
+        let worker = LocalName::new(worker_id)?;
+        // Where work is waiting no watch is needed; where none is, it has to come before the look.
+        if let (Some(job), _) = self.claim_one(&worker).await? {
+            return Ok(job);
+        }
+        let mut watch = self.store.watch(Topic::Queue(self.name.clone())).await?;
+        let mut look_again = Backoff::LOOK_AGAIN;
+        loop {
+            let (job, claimed) = self.claim_one(&worker).await?;
+            if let Some(job) = job {
+                return Ok(job);
+            }
+            if claimed.more {
+                continue;
+            }
+            if !claimed.blocked {
+                look_again.reset();
+            }
+            let within = claimed.blocked.then(|| look_again.next());
+            watch.changed(Wait { until: claimed.next_due, within }).await?;
+        }
+    }
+
+    async fn claim_one(&self, worker: &LocalName) -> Result<(Option<Job>, Claimed)> {
+        let (mut jobs, claimed) = self.claim_once(worker, 1).await?;
+        Ok((jobs.pop(), claimed))
+    }
+
+    async fn claim_once(&self, worker: &LocalName, max: usize) -> Result<(Vec<Job>, Claimed)> {
+        let asked = Countdown::start(Duration::ZERO);
+        let mut claimed = self.store.claim_jobs(&self.name, worker, max).await?;
+        let jobs = std::mem::take(&mut claimed.jobs)
+            .into_iter()
+            .map(|job| Job::new(self.store.clone(), self.name.clone(), job, asked))
+            .collect();
+        Ok((jobs, claimed))
+    }
+
+    /// Acks jobs of this queue in one call. The results are in the order of the jobs, each for
+    /// itself: [`Error::ClaimLost`] for those whose claim is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] for the whole call, nothing written, where a job is of another
+    /// queue or store; or what the engine meets.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, each job is acked or not.
+    pub async fn ack_batch(&self, jobs: &mut [Job]) -> Result<Vec<Result<()>>> {
+        let mut items = Vec::with_capacity(jobs.len());
+        for job in jobs.iter() {
+            if job.store.store_id() != self.store.store_id() || job.claim.queue != self.name {
+                return Err(Error::invalid_argument(
+                    "jobs",
+                    format_args!("job {} of queue {:?}", job.id(), job.queue()),
+                    format!("jobs claimed from queue {:?} through this store", self.name),
+                ));
+            }
+            items.push(Settlement { claim: job.claim.clone(), action: SettleAction::Ack });
+        }
+        let results = self.store.settle_jobs(items).await?;
+        if results.len() != jobs.len() {
+            return Err(Error::engine(
+                "the engine answered a batch with another number of results",
+            ));
+        }
+        Ok(results.into_iter().map(|result| result.map(drop)).collect())
+    }
+
+    /// Removes a job that is pending or claimed; its holder's next settlement is
+    /// [`Error::ClaimLost`]. `false` where there is no such job or it is dead.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] where a transaction that settles it stays open longer than the lock
+    /// timeout, or what the engine meets.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it has removed the job or not.
+    pub async fn cancel(&self, id: JobId) -> Result<bool> {
+        self.store.cancel_job(&self.name, id).await
+    }
+
+    /// One job, live or dead.
+    ///
+    /// # Errors
+    ///
+    /// What the engine meets.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn get_job(&self, id: JobId) -> Result<Option<JobRecord>> {
+        self.store.find_job(&self.name, id).await
+    }
+
+    /// Jobs by ascending id.
+    ///
+    /// # Errors
+    ///
+    /// What the engine meets.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn jobs(&self, filter: JobFilter) -> Result<Vec<JobRecord>> {
+        self.store.find_jobs(&self.name, &filter).await
+    }
+
+    /// What the queue holds.
+    ///
+    /// # Errors
+    ///
+    /// What the engine meets.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn stats(&self) -> Result<QueueStats> {
+        one_result(self.store.queue_stats(Some(&self.name)).await?)
+    }
+
+    /// Makes dead jobs claimable again, with the same id, attempts back to 0 and no expiry, and
+    /// says how many. One whose unique key a live job holds, or a lower id of the same call
+    /// takes, stays dead and isn't counted.
+    ///
+    /// # Errors
+    ///
+    /// What the engine meets.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it has requeued all of them or none.
+    pub async fn requeue_dead(&self, which: impl Into<DeadSelection> + Send) -> Result<u64> {
+        self.store.requeue_jobs(&self.name, &which.into()).await
+    }
+
+    /// Deletes dead jobs and says how many.
+    ///
+    /// # Errors
+    ///
+    /// What the engine meets.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it has deleted all of them or none.
+    pub async fn purge_dead(&self, which: impl Into<DeadSelection> + Send) -> Result<u64> {
+        self.store.purge_jobs(&self.name, &which.into()).await
+    }
+
+    /// Lets claims find nothing, until [`resume`](Self::resume); enqueues and settlements go on.
+    /// `false` where it was paused already.
+    ///
+    /// # Errors
+    ///
+    /// What the engine meets.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it has paused the queue or not.
+    pub async fn pause(&self) -> Result<bool> {
+        self.store.set_queue_paused(&self.name, true).await
+    }
+
+    /// Lets claims find jobs again. `false` where the queue wasn't paused.
+    ///
+    /// # Errors
+    ///
+    /// What the engine meets.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it has resumed the queue or not.
+    pub async fn resume(&self) -> Result<bool> {
+        self.store.set_queue_paused(&self.name, false).await
+    }
+}
