@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use alkstore_core::{Store, Timestamp};
+use alkstore_core::{BoxFuture, Store, Timestamp};
+use futures_channel::oneshot;
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable, Either, RemoteHandle, select};
 
@@ -82,6 +83,31 @@ impl Cx {
         .remote_handle();
         self.factory.spawn(job.boxed());
         Task { factory: self.factory.clone(), abort, done, result }
+    }
+
+    /// Runs futures beside the row, let go at the same moment, and gives their results in order.
+    pub async fn together<T: Send + 'static>(
+        &self,
+        futures: impl IntoIterator<Item = BoxFuture<'static, T>>,
+    ) -> Vec<T> {
+        let (open, gate) = oneshot::channel::<()>();
+        let gate = gate.shared();
+        let tasks: Vec<_> = futures
+            .into_iter()
+            .map(|future| {
+                let gate = gate.clone();
+                self.spawn(async move {
+                    let _ = gate.await;
+                    future.await
+                })
+            })
+            .collect();
+        let _ = open.send(());
+        let mut results = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            results.push(task.join().await);
+        }
+        results
     }
 
     /// Awaits what has to happen; the row fails where it doesn't within the factory's patience.
