@@ -1,0 +1,356 @@
+//! Engines that miss wakes, or break a rule of closing.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use alkstore_core::{
+    Claimed, DeadSelection, EngineTx, Error, EventSpec, JobId, JobSpec, LocalName, LockName,
+    LockRef, Offset, QueueName, QueueOpts, Result, Schedule, ScheduleName, ScheduleSpec, Settled,
+    Settlement, Store, StoreId, StreamName, Topic, Wait, Watch, WeakStore, async_trait,
+};
+use alkstore_suite::fault::{Layer, TxLayer, layered_tx};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+/// Which wake is missed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Miss {
+    /// None.
+    Nothing,
+    /// That of an enqueue.
+    Enqueue,
+    /// That of a settlement that leaves a job claimable.
+    Settle,
+    /// That of a requeue.
+    Requeue,
+    /// That of a resumed queue.
+    Resume,
+    /// That of a published event.
+    Publish,
+    /// That of a released lock.
+    Release,
+    /// That of a dropped lock.
+    Abandon,
+    /// That of a changed schedule.
+    Schedule,
+    /// That of a commit.
+    Commit,
+    /// That of a commit, whose wakes come when its parts are staged.
+    StageInstead,
+    /// That of a claim that took in more than it handed out.
+    TakeIn,
+    /// That of a claim that is given back.
+    GiveBack,
+    /// Whatever comes before the waiter waits.
+    BeforeWait,
+    /// The instant at which work falls due.
+    Due,
+    /// That a job is due which somebody holds.
+    Blocked,
+}
+
+type Bell = watch::Sender<u64>;
+
+/// Wakes every waiter by itself, for every reason but one.
+pub struct Misses {
+    miss: Miss,
+    bell: Bell,
+}
+
+fn ring(bell: &Bell) {
+    bell.send_modify(|rung| *rung += 1);
+}
+
+impl Misses {
+    pub fn new(miss: Miss) -> Arc<dyn Layer> {
+        Arc::new(Self { miss, bell: watch::Sender::new(0) })
+    }
+
+    fn ring_unless(&self, miss: Miss) {
+        if self.miss != miss {
+            ring(&self.bell);
+        }
+    }
+}
+
+/// Rings when a claim's future is dropped: what it had taken was given back then.
+struct RingOnDrop(Option<Bell>);
+
+impl Drop for RingOnDrop {
+    fn drop(&mut self) {
+        if let Some(bell) = self.0.take() {
+            tokio::spawn(async move { ring(&bell) });
+        }
+    }
+}
+
+#[async_trait]
+impl Layer for Misses {
+    async fn watch(&self, inner: &dyn Store, _: Topic) -> Result<Box<dyn Watch>> {
+        // Of the engine's own wakes none is for this name.
+        let inner = inner.watch(Topic::Lock(LockName::stored("nobody takes this"))).await?;
+        let late = (self.miss == Miss::BeforeWait).then(|| self.bell.clone());
+        Ok(Box::new(Heard { inner, rung: self.bell.subscribe(), late }))
+    }
+
+    async fn insert_jobs(
+        &self,
+        inner: &dyn Store,
+        queue: &QueueName,
+        opts: &QueueOpts,
+        jobs: Vec<JobSpec>,
+    ) -> Result<Vec<JobId>> {
+        let ids = inner.insert_jobs(queue, opts, jobs).await?;
+        self.ring_unless(Miss::Enqueue);
+        Ok(ids)
+    }
+
+    async fn claim_jobs(
+        &self,
+        inner: &dyn Store,
+        queue: &QueueName,
+        worker: &LocalName,
+        max: usize,
+    ) -> Result<Claimed> {
+        let mut guard = RingOnDrop((self.miss != Miss::GiveBack).then(|| self.bell.clone()));
+        let mut claimed = inner.claim_jobs(queue, worker, max).await?;
+        if self.miss == Miss::BeforeWait {
+            tokio::task::yield_now().await;
+        }
+        guard.0 = None;
+        if !claimed.jobs.is_empty() {
+            self.ring_unless(Miss::TakeIn);
+        }
+        if self.miss == Miss::Due {
+            claimed.next_due = None;
+        }
+        if self.miss == Miss::Blocked {
+            claimed.blocked = false;
+        }
+        Ok(claimed)
+    }
+
+    async fn settle_jobs(
+        &self,
+        inner: &dyn Store,
+        items: Vec<Settlement>,
+    ) -> Result<Vec<Result<Settled>>> {
+        let results = inner.settle_jobs(items).await?;
+        self.ring_unless(Miss::Settle);
+        Ok(results)
+    }
+
+    async fn requeue_jobs(
+        &self,
+        inner: &dyn Store,
+        queue: &QueueName,
+        which: &DeadSelection,
+    ) -> Result<u64> {
+        let requeued = inner.requeue_jobs(queue, which).await?;
+        self.ring_unless(Miss::Requeue);
+        Ok(requeued)
+    }
+
+    async fn set_queue_paused(
+        &self,
+        inner: &dyn Store,
+        queue: &QueueName,
+        paused: bool,
+    ) -> Result<bool> {
+        let changed = inner.set_queue_paused(queue, paused).await?;
+        self.ring_unless(Miss::Resume);
+        Ok(changed)
+    }
+
+    async fn append_events(
+        &self,
+        inner: &dyn Store,
+        stream: &StreamName,
+        events: Vec<EventSpec>,
+    ) -> Result<Vec<Offset>> {
+        let offsets = inner.append_events(stream, events).await?;
+        self.ring_unless(Miss::Publish);
+        Ok(offsets)
+    }
+
+    async fn release_lock(&self, inner: &dyn Store, lock: &LockRef) -> Result<()> {
+        inner.release_lock(lock).await?;
+        self.ring_unless(Miss::Release);
+        Ok(())
+    }
+
+    fn abandon_lock(&self, inner: &dyn Store, lock: &LockRef) {
+        inner.abandon_lock(lock);
+        self.ring_unless(Miss::Abandon);
+    }
+
+    async fn upsert_schedule(&self, inner: &dyn Store, spec: ScheduleSpec) -> Result<Schedule> {
+        let schedule = inner.upsert_schedule(spec).await?;
+        self.ring_unless(Miss::Schedule);
+        Ok(schedule)
+    }
+
+    async fn set_schedule_paused(
+        &self,
+        inner: &dyn Store,
+        name: &ScheduleName,
+        paused: bool,
+    ) -> Result<bool> {
+        let changed = inner.set_schedule_paused(name, paused).await?;
+        self.ring_unless(Miss::Schedule);
+        Ok(changed)
+    }
+
+    async fn begin(&self, inner: &dyn Store) -> Result<Box<dyn EngineTx>> {
+        let tx = MissesInTx { miss: self.miss, bell: self.bell.clone() };
+        Ok(layered_tx(inner.begin().await?, tx))
+    }
+}
+
+struct Heard {
+    inner: Box<dyn Watch>,
+    rung: watch::Receiver<u64>,
+    late: Option<Bell>,
+}
+
+#[async_trait]
+impl Watch for Heard {
+    async fn changed(&mut self, wait: Wait) -> Result<()> {
+        if let Some(bell) = &self.late {
+            self.rung = bell.subscribe();
+        }
+        tokio::select! {
+            changed = self.inner.changed(wait) => changed,
+            Ok(()) = self.rung.changed() => Ok(()),
+        }
+    }
+}
+
+struct MissesInTx {
+    miss: Miss,
+    bell: Bell,
+}
+
+impl MissesInTx {
+    fn staged(&self) {
+        if self.miss == Miss::StageInstead {
+            ring(&self.bell);
+        }
+    }
+}
+
+#[async_trait]
+impl TxLayer for MissesInTx {
+    async fn insert_jobs(
+        &mut self,
+        inner: &mut dyn EngineTx,
+        queue: &QueueName,
+        opts: &QueueOpts,
+        jobs: Vec<JobSpec>,
+    ) -> Result<Vec<JobId>> {
+        let ids = inner.insert_jobs(queue, opts, jobs).await?;
+        self.staged();
+        Ok(ids)
+    }
+
+    async fn append_events(
+        &mut self,
+        inner: &mut dyn EngineTx,
+        stream: &StreamName,
+        events: Vec<EventSpec>,
+    ) -> Result<()> {
+        inner.append_events(stream, events).await?;
+        self.staged();
+        Ok(())
+    }
+
+    async fn commit(self: Box<Self>, inner: Box<dyn EngineTx>) -> Result<()> {
+        inner.commit().await?;
+        if !matches!(self.miss, Miss::Commit | Miss::StageInstead) {
+            ring(&self.bell);
+        }
+        Ok(())
+    }
+}
+
+/// How closing goes wrong.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Close {
+    /// Nothing closes.
+    Never,
+    /// Every store on the data closes.
+    TooMuch,
+    /// Closing again is an error.
+    Once,
+    /// Who waits isn't told.
+    WaitersHang,
+}
+
+/// Closes badly.
+pub struct ClosesBadly {
+    close: Close,
+    open: Mutex<Vec<Arc<dyn WeakStore>>>,
+    closed: Mutex<HashSet<StoreId>>,
+}
+
+impl ClosesBadly {
+    pub fn new(close: Close) -> Arc<dyn Layer> {
+        Arc::new(Self { close, open: Mutex::default(), closed: Mutex::default() })
+    }
+}
+
+#[async_trait]
+impl Layer for ClosesBadly {
+    fn limits(&self, inner: &dyn Store) -> alkstore_core::Limits {
+        let mut open = self.open.lock();
+        if open.len() < 64 {
+            open.push(inner.weak());
+        }
+        inner.limits()
+    }
+
+    async fn shut_down(&self, inner: &dyn Store) -> Result<()> {
+        let first = self.closed.lock().insert(inner.store_id());
+        match self.close {
+            Close::Never => Ok(()),
+            Close::Once if !first => Err(Error::Closed),
+            Close::TooMuch => {
+                let open: Vec<_> = self.open.lock().drain(..).collect();
+                for store in open.iter().filter_map(|open| open.upgrade()) {
+                    store.shut_down().await?;
+                }
+                inner.shut_down().await
+            }
+            _ => inner.shut_down().await,
+        }
+    }
+
+    async fn watch(&self, inner: &dyn Store, topic: Topic) -> Result<Box<dyn Watch>> {
+        let inner = inner.watch(topic).await?;
+        Ok(if self.close == Close::WaitersHang { Box::new(Deaf(inner)) } else { inner })
+    }
+}
+
+struct Deaf(Box<dyn Watch>);
+
+#[async_trait]
+impl Watch for Deaf {
+    async fn changed(&mut self, wait: Wait) -> Result<()> {
+        match self.0.changed(wait).await {
+            Err(Error::Closed) => std::future::pending().await,
+            changed => changed,
+        }
+    }
+}
+
+/// Sleeping on the engine's clock ends at once.
+pub struct NeverSleeps;
+
+#[async_trait]
+impl Layer for NeverSleeps {
+    async fn sleep(&self, _: &dyn Store, _: Duration) -> Result<()> {
+        tokio::task::yield_now().await;
+        Ok(())
+    }
+}
