@@ -14,11 +14,7 @@ use alkstore_suite::fault::Layer;
 use parking_lot::Mutex;
 use tokio::task::yield_now;
 
-async fn jobs_in(
-    inner: &dyn Store,
-    queue: &QueueName,
-    state: JobState,
-) -> Result<Vec<JobRecord>> {
+async fn jobs_in(inner: &dyn Store, queue: &QueueName, state: JobState) -> Result<Vec<JobRecord>> {
     inner.find_jobs(queue, &JobFilter::new().state(state)).await
 }
 
@@ -356,11 +352,7 @@ impl Layer for ChargesDroppedClaims {
 
         let claimed = inner.claim_jobs(queue, worker, max).await?;
         let items = claimed.jobs.iter().map(|job| Settlement {
-            claim: alkstore_core::ClaimRef {
-                queue: queue.clone(),
-                id: job.id,
-                token: job.token,
-            },
+            claim: alkstore_core::ClaimRef { queue: queue.clone(), id: job.id, token: job.token },
             action: SettleAction::Retry {
                 error: ErrorText::new("dropped"),
                 delay: Some(Duration::ZERO),

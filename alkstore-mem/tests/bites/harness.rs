@@ -121,7 +121,7 @@ fn run_row(row: &Row, make: MakeLayer) -> Outcome {
         .build()
         .expect("a runtime is built");
     let outcome = runtime.block_on(async {
-        let factory = BrokenFactory { inner: support::factory(), make };
+        let factory = BrokenFactory { inner: Arc::new(support::MemFactory), make };
         let row = AssertUnwindSafe(alkstore_suite::run(row.name, Arc::new(factory)));
         tokio::time::timeout(HANGS_AFTER, row.catch_unwind()).await
     });
@@ -144,10 +144,7 @@ fn run_row(row: &Row, make: MakeLayer) -> Outcome {
 }
 
 /// How each row ended on one engine, in the order of the rows.
-pub struct Verdict {
-    /// The row and its end.
-    pub rows: Vec<(&'static str, Outcome)>,
-}
+pub type Verdict = Vec<(&'static str, Outcome)>;
 
 /// Runs every row on every engine.
 pub fn run_all(engines: &[MakeLayer]) -> Vec<Verdict> {
@@ -173,8 +170,16 @@ pub fn run_all(engines: &[MakeLayer]) -> Vec<Verdict> {
     let mut outcomes = slots.into_iter().map(|slot| slot.into_inner().expect("it is whole"));
     engines
         .iter()
-        .map(|_| Verdict {
-            rows: ROWS.iter().map(|row| row.name).zip(outcomes.by_ref()).collect(),
-        })
+        .map(|_| ROWS.iter().map(|row| row.name).zip(outcomes.by_ref()).collect())
         .collect()
+}
+
+/// An engine that breaks one rule.
+pub struct Broken {
+    /// Which.
+    pub name: &'static str,
+    /// How.
+    pub make: MakeLayer,
+    /// The rows that have to fail on it.
+    pub rows: &'static [&'static str],
 }

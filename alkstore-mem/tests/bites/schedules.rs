@@ -96,9 +96,7 @@ impl Layer for KeepsTimeBadly {
     async fn tick_schedules(&self, inner: &dyn Store) -> Result<Tick> {
         let now = self.data.now().await;
         let mut before = inner.list_schedules().await?;
-        before.retain(|schedule| {
-            !schedule.paused && Timestamp::from(schedule.next_at) <= now
-        });
+        before.retain(|schedule| !schedule.paused && Timestamp::from(schedule.next_at) <= now);
         if self.beat == Beat::NotKeyed {
             yield_now().await;
         }
@@ -160,11 +158,11 @@ impl Layer for KeepsTimeBadly {
             };
             if drop_it {
                 inner.delete_schedule(&spec.name).await?;
-                let stored = inner.upsert_schedule(spec).await?;
+                let mut stored = inner.upsert_schedule(spec).await?;
                 if before.paused {
-                    inner.set_schedule_paused(&name_of(before), true).await?;
+                    stored.paused = inner.set_schedule_paused(&name_of(before), true).await?;
                 }
-                return Ok(Schedule { paused: before.paused, ..stored });
+                return Ok(stored);
             }
         }
         let name = spec.name.clone();
@@ -226,7 +224,8 @@ impl Layer for KeepsTimeBadly {
                     self.paused.lock().insert(schedule.name.clone(), schedule);
                 } else if changed {
                     let missed = self.paused.lock().remove(name.as_str());
-                    for at in missed.iter().flat_map(|schedule| due(schedule, Timestamp::FAR_AWAY)) {
+                    for at in missed.iter().flat_map(|schedule| due(schedule, Timestamp::FAR_AWAY))
+                    {
                         if at > self.data.now().await {
                             break;
                         }

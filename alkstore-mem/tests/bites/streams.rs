@@ -450,7 +450,8 @@ impl Layer for ListensBadly {
     }
 
     async fn begin(&self, inner: &dyn Store) -> Result<Box<dyn EngineTx>> {
-        inner.begin().await
+        let ears = Self { ear: self.ear, open: self.open.clone(), data: self.data.clone() };
+        Ok(layered_tx(inner.begin().await?, HeardAtCommit { ears, sent: Vec::new() }))
     }
 
     async fn shut_down(&self, inner: &dyn Store) -> Result<()> {
@@ -460,6 +461,33 @@ impl Layer for ListensBadly {
             if let Some(waker) = open.sender.end() {
                 waker.wake();
             }
+        }
+        Ok(())
+    }
+}
+
+struct HeardAtCommit {
+    ears: ListensBadly,
+    sent: Vec<(ChannelName, Payload)>,
+}
+
+#[async_trait]
+impl TxLayer for HeardAtCommit {
+    async fn send_message(
+        &mut self,
+        inner: &mut dyn EngineTx,
+        channel: &ChannelName,
+        payload: Payload,
+    ) -> Result<()> {
+        inner.send_message(channel, payload.clone()).await?;
+        self.sent.push((channel.clone(), payload));
+        Ok(())
+    }
+
+    async fn commit(self: Box<Self>, inner: Box<dyn EngineTx>) -> Result<()> {
+        inner.commit().await?;
+        for (channel, payload) in &self.sent {
+            self.ears.deliver(channel, payload);
         }
         Ok(())
     }

@@ -12,6 +12,8 @@ use alkstore_suite::fault::{Layer, TxLayer, layered_tx};
 /// How transactions go wrong.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Slip {
+    /// They don't.
+    Nothing,
     /// A settlement is made at commit and pins nothing before.
     NotPinned,
     /// A rollback keeps the jobs that were added.
@@ -92,9 +94,13 @@ impl Staged {
         match &item.action {
             SettleAction::Ack => Settled::Gone,
             SettleAction::Fail { .. } => Settled::Dead,
-            SettleAction::Retry { delay, .. } => Settled::Again(now.plus(delay.unwrap_or_default())),
+            SettleAction::Retry { delay, .. } => {
+                Settled::Again(now.plus(delay.unwrap_or_default()))
+            }
             SettleAction::Release { delay } => Settled::Again(now.plus(*delay)),
-            SettleAction::Heartbeat { extend } => Settled::Held(now.plus_millis(extend.as_millis())),
+            SettleAction::Heartbeat { extend } => {
+                Settled::Held(now.plus_millis(extend.as_millis()))
+            }
         }
     }
 }
