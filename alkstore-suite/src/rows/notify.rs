@@ -88,8 +88,7 @@ pub(crate) async fn n2_nothing_is_replayed(cx: Cx) {
     let second = cx.second().await;
     cx.store.notify("c", &1).await.unwrap();
     second.notify("c", &2).await.unwrap();
-    let mut listeners =
-        [cx.store.listen("c").await.unwrap(), cx.second().await.listen("c").await.unwrap()];
+    let mut listeners = [cx.store.listen("c").await.unwrap(), second.listen("c").await.unwrap()];
     cx.store.notify("c", &3).await.unwrap();
     for listener in &mut listeners {
         assert_eq!(number(&cx, listener).await, 3);
@@ -112,7 +111,8 @@ pub(crate) async fn n3_a_message_is_delivered_at_commit(cx: Cx) {
 }
 
 pub(crate) async fn n3_a_rolled_back_message_is_never_delivered(cx: Cx) {
-    let mut listener = cx.second().await.listen("c").await.unwrap();
+    let second = cx.second().await;
+    let mut listener = second.listen("c").await.unwrap();
     for drop_it in [false, true] {
         let mut tx = cx.store.begin_tx().await.unwrap();
         tx.notify_tx("c", &1).await.unwrap();
@@ -128,8 +128,8 @@ pub(crate) async fn n3_a_rolled_back_message_is_never_delivered(cx: Cx) {
 }
 
 pub(crate) async fn n4_equal_messages_are_never_folded(cx: Cx) {
-    let mut listeners =
-        [cx.store.listen("c").await.unwrap(), cx.second().await.listen("c").await.unwrap()];
+    let second = cx.second().await;
+    let mut listeners = [cx.store.listen("c").await.unwrap(), second.listen("c").await.unwrap()];
     for _ in 0..3 {
         cx.store.notify("c", &"same").await.unwrap();
     }
@@ -180,8 +180,8 @@ pub(crate) async fn n5_messages_come_in_their_notifiers_order(cx: Cx) {
 }
 
 pub(crate) async fn n6_a_payload_arrives_byte_for_byte_at_any_size(cx: Cx) {
-    let mut listeners =
-        [cx.store.listen("c").await.unwrap(), cx.second().await.listen("c").await.unwrap()];
+    let second = cx.second().await;
+    let mut listeners = [cx.store.listen("c").await.unwrap(), second.listen("c").await.unwrap()];
     let exact = "{ \"b\":1.0,  \"a\" : [1e2, \"\\u0000 \u{e9}\\/'\"] ,\"a\":null}\n";
     let mut payloads = vec![Payload::from_json_text(exact).unwrap()];
     let sizes = [2, 7_900, 7_999, 8_000, 8_001, 100_000, 3, DEFAULT_PAYLOAD_LIMIT, 4];
@@ -203,9 +203,10 @@ pub(crate) async fn n6_a_payload_arrives_byte_for_byte_at_any_size(cx: Cx) {
 }
 
 pub(crate) async fn n7_the_payload_limit_holds_for_messages(cx: Cx) {
+    let second = cx.second().await;
     const RAISED: usize = 2 * 1024 * 1024;
     let raised = OpenOptions { payload_limit: Some(RAISED), ..OpenOptions::default() };
-    let mut listener = cx.second().await.listen("c").await.unwrap();
+    let mut listener = second.listen("c").await.unwrap();
     for (store, most) in
         [(cx.store.clone(), DEFAULT_PAYLOAD_LIMIT), (cx.open(raised).await, RAISED)]
     {
@@ -404,7 +405,8 @@ pub(crate) async fn n14_a_listener_ends_with_the_last_handle(cx: Cx) {
 }
 
 pub(crate) async fn n15_a_closed_store_neither_notifies_nor_listens(cx: Cx) {
-    let mut listener = cx.second().await.listen("c").await.unwrap();
+    let second = cx.second().await;
+    let mut listener = second.listen("c").await.unwrap();
     cx.store.close().await.unwrap();
     refused!(cx.store.notify("c", &1).await, Error::Closed);
     refused!(cx.store.listen("c").await, Error::Closed);
