@@ -44,7 +44,7 @@ impl Claims {
 
 /// Looks for work first and takes it later, without looking whether it is still there.
 #[derive(Default)]
-pub struct HandsOutTwice(Mutex<Claims>);
+pub(crate) struct HandsOutTwice(Mutex<Claims>);
 
 #[async_trait]
 impl Layer for HandsOutTwice {
@@ -77,7 +77,7 @@ impl Layer for HandsOutTwice {
 
 /// How a settlement of a lost claim is taken all the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Lax {
+pub(crate) enum Lax {
     /// An ack, where the worker id is that of the present claim.
     AckOfSameWorker,
     /// A heartbeat, whoever has the job now.
@@ -89,14 +89,14 @@ pub enum Lax {
 }
 
 /// Fences settlements badly.
-pub struct FencesBadly {
+pub(crate) struct FencesBadly {
     lax: Lax,
     data: Arc<dyn Data>,
     claims: Mutex<Claims>,
 }
 
 impl FencesBadly {
-    pub fn new(lax: Lax, data: Arc<dyn Data>) -> Arc<dyn Layer> {
+    pub(crate) fn new(lax: Lax, data: Arc<dyn Data>) -> Arc<dyn Layer> {
         Arc::new(Self { lax, data, claims: Mutex::default() })
     }
 
@@ -166,7 +166,7 @@ impl Layer for FencesBadly {
 }
 
 /// Settles each claim as another rule would have it.
-pub struct SettlesOtherwise<F>(pub F, pub Arc<dyn Data>);
+pub(crate) struct SettlesOtherwise<F>(pub(crate) F, pub(crate) Arc<dyn Data>);
 
 #[async_trait]
 impl<F> Layer for SettlesOtherwise<F>
@@ -193,7 +193,7 @@ fn of_record(at: std::time::SystemTime) -> Timestamp {
 }
 
 /// A heartbeat adds to what is left.
-pub fn heartbeat_adds(action: SettleAction, job: &JobRecord, now: Timestamp) -> SettleAction {
+pub(crate) fn heartbeat_adds(action: SettleAction, job: &JobRecord, now: Timestamp) -> SettleAction {
     match (action, job.deadline) {
         (SettleAction::Heartbeat { extend }, Some(deadline)) => {
             let sum = of_record(deadline).since(now) + extend.as_duration();
@@ -204,7 +204,7 @@ pub fn heartbeat_adds(action: SettleAction, job: &JobRecord, now: Timestamp) -> 
 }
 
 /// A heartbeat never shortens.
-pub fn heartbeat_never_shortens(
+pub(crate) fn heartbeat_never_shortens(
     action: SettleAction,
     job: &JobRecord,
     now: Timestamp,
@@ -219,7 +219,7 @@ pub fn heartbeat_never_shortens(
 }
 
 /// A retry goes on for ever.
-pub fn retry_for_ever(action: SettleAction, job: &JobRecord, _: Timestamp) -> SettleAction {
+pub(crate) fn retry_for_ever(action: SettleAction, job: &JobRecord, _: Timestamp) -> SettleAction {
     match action {
         SettleAction::Retry { delay, .. } if job.attempt >= job.max_attempts => {
             SettleAction::Release { delay: delay.unwrap_or(job.retry_base) }
@@ -229,7 +229,7 @@ pub fn retry_for_ever(action: SettleAction, job: &JobRecord, _: Timestamp) -> Se
 }
 
 /// A release charges the attempt.
-pub fn release_charges(action: SettleAction, _: &JobRecord, _: Timestamp) -> SettleAction {
+pub(crate) fn release_charges(action: SettleAction, _: &JobRecord, _: Timestamp) -> SettleAction {
     match action {
         SettleAction::Release { delay } => {
             SettleAction::Retry { error: ErrorText::new("released"), delay: Some(delay) }
@@ -239,7 +239,7 @@ pub fn release_charges(action: SettleAction, _: &JobRecord, _: Timestamp) -> Set
 }
 
 /// A retry's own delay is ignored.
-pub fn retry_ignores_delay(action: SettleAction, _: &JobRecord, _: Timestamp) -> SettleAction {
+pub(crate) fn retry_ignores_delay(action: SettleAction, _: &JobRecord, _: Timestamp) -> SettleAction {
     match action {
         SettleAction::Retry { error, .. } => SettleAction::Retry { error, delay: None },
         action => action,
@@ -256,12 +256,12 @@ fn with_backoff(action: SettleAction, delay: impl FnOnce() -> Duration) -> Settl
 }
 
 /// The backoff grows by the attempt, not by its power.
-pub fn backoff_is_linear(action: SettleAction, job: &JobRecord, _: Timestamp) -> SettleAction {
+pub(crate) fn backoff_is_linear(action: SettleAction, job: &JobRecord, _: Timestamp) -> SettleAction {
     with_backoff(action, || (job.retry_base * job.attempt).min(Duration::from_secs(3_600)))
 }
 
 /// The backoff has no jitter.
-pub fn backoff_has_no_jitter(action: SettleAction, job: &JobRecord, _: Timestamp) -> SettleAction {
+pub(crate) fn backoff_has_no_jitter(action: SettleAction, job: &JobRecord, _: Timestamp) -> SettleAction {
     with_backoff(action, || {
         let factor = 1_u32.checked_shl(job.attempt.saturating_sub(1)).unwrap_or(u32::MAX);
         job.retry_base.saturating_mul(factor).min(Duration::from_secs(3_600))
@@ -269,7 +269,7 @@ pub fn backoff_has_no_jitter(action: SettleAction, job: &JobRecord, _: Timestamp
 }
 
 /// The backoff isn't capped.
-pub fn backoff_has_no_cap(action: SettleAction, job: &JobRecord, _: Timestamp) -> SettleAction {
+pub(crate) fn backoff_has_no_cap(action: SettleAction, job: &JobRecord, _: Timestamp) -> SettleAction {
     with_backoff(action, || {
         let factor = 1_u32.checked_shl(job.attempt.saturating_sub(1)).unwrap_or(u32::MAX);
         job.retry_base.saturating_mul(factor).mul_f64(0.75)
@@ -277,7 +277,7 @@ pub fn backoff_has_no_cap(action: SettleAction, job: &JobRecord, _: Timestamp) -
 }
 
 /// The backoff wraps around at high attempts.
-pub fn backoff_overflows(action: SettleAction, job: &JobRecord, _: Timestamp) -> SettleAction {
+pub(crate) fn backoff_overflows(action: SettleAction, job: &JobRecord, _: Timestamp) -> SettleAction {
     if job.attempt < 20 {
         return action;
     }
@@ -288,7 +288,7 @@ pub fn backoff_overflows(action: SettleAction, job: &JobRecord, _: Timestamp) ->
 }
 
 /// Refuses an error text that NUL was taken out of.
-pub struct RefusesErrorText;
+pub(crate) struct RefusesErrorText;
 
 #[async_trait]
 impl Layer for RefusesErrorText {
@@ -311,7 +311,7 @@ impl Layer for RefusesErrorText {
 }
 
 /// A claim whose caller is gone stays claimed.
-pub struct KeepsDroppedClaims;
+pub(crate) struct KeepsDroppedClaims;
 
 #[async_trait]
 impl Layer for KeepsDroppedClaims {
@@ -329,7 +329,7 @@ impl Layer for KeepsDroppedClaims {
 }
 
 /// Gives a dropped claim back with its attempt charged.
-pub struct ChargesDroppedClaims;
+pub(crate) struct ChargesDroppedClaims;
 
 #[async_trait]
 impl Layer for ChargesDroppedClaims {
@@ -367,7 +367,7 @@ impl Layer for ChargesDroppedClaims {
 
 /// A claim that met a job whose claim had lapsed says that there is nothing.
 #[derive(Default)]
-pub struct RefusesLapsed {
+pub(crate) struct RefusesLapsed {
     held: Mutex<HashSet<JobId>>,
 }
 
@@ -412,7 +412,7 @@ impl Layer for RefusesLapsed {
 
 /// Shows a lapsed claim as claimed until something sweeps it.
 #[derive(Default)]
-pub struct ShowsLapsedAsClaimed {
+pub(crate) struct ShowsLapsedAsClaimed {
     held: Mutex<HashMap<JobId, LocalName>>,
 }
 
@@ -464,7 +464,7 @@ impl Layer for ShowsLapsedAsClaimed {
 
 /// A cancel doesn't tell the holder.
 #[derive(Default)]
-pub struct CancelsQuietly {
+pub(crate) struct CancelsQuietly {
     cancelled: Mutex<HashSet<JobId>>,
 }
 

@@ -13,26 +13,26 @@ use alkstore_suite::fault::{Layer, TxLayer, layered_tx};
 
 /// What is changed; nothing, unless it is set.
 #[derive(Clone, Copy)]
-pub struct Edits {
-    pub job: fn(&QueueName, &mut QueueOpts, &mut JobSpec),
-    pub most: fn(usize) -> usize,
-    pub claimed: fn(&mut Claimed),
-    pub settlement: fn(&mut Settlement),
-    pub record: fn(&mut JobRecord),
-    pub stats: fn(&mut Vec<QueueStats>),
-    pub event: fn(&mut EventSpec),
-    pub read: fn(&mut Vec<Event>),
-    pub horizon: fn(Offset) -> Offset,
-    pub streams: fn(&mut Vec<StreamInfo>),
-    pub message: fn(&mut Payload),
-    pub ttl: fn(Lease) -> Lease,
-    pub locks: fn(&mut Vec<LockInfo>),
-    pub schedule: fn(&mut ScheduleSpec),
-    pub limits: fn(&mut Limits),
+pub(crate) struct Edits {
+    pub(crate) job: fn(&QueueName, &mut QueueOpts, &mut JobSpec),
+    pub(crate) most: fn(usize) -> usize,
+    pub(crate) claimed: fn(&mut Claimed),
+    pub(crate) settlement: fn(&mut Settlement),
+    pub(crate) record: fn(&mut JobRecord),
+    pub(crate) stats: fn(&mut Vec<QueueStats>),
+    pub(crate) event: fn(&mut EventSpec),
+    pub(crate) read: fn(&mut Vec<Event>),
+    pub(crate) horizon: fn(Offset) -> Offset,
+    pub(crate) streams: fn(&mut Vec<StreamInfo>),
+    pub(crate) message: fn(&mut Payload),
+    pub(crate) ttl: fn(Lease) -> Lease,
+    pub(crate) locks: fn(&mut Vec<LockInfo>),
+    pub(crate) schedule: fn(&mut ScheduleSpec),
+    pub(crate) limits: fn(&mut Limits),
 }
 
 impl Edits {
-    pub const NONE: Self = Self {
+    pub(crate) const NONE: Self = Self {
         job: |_, _, _| {},
         most: |max| max,
         claimed: |_| {},
@@ -51,7 +51,7 @@ impl Edits {
     };
 
     /// The layer that makes these changes.
-    pub fn layer(self) -> Arc<dyn Layer> {
+    pub(crate) fn layer(self) -> Arc<dyn Layer> {
         Arc::new(self)
     }
 

@@ -17,17 +17,17 @@ use crate::support;
 const PATIENCE: Duration = Duration::from_millis(600);
 
 /// A row that neither ends nor loses its patience hangs: its rule is broken as well.
-const HANGS_AFTER: Duration = Duration::from_secs(10);
+const HANGS_AFTER: Duration = Duration::from_secs(6);
 
 /// Most of a row's time is waiting.
 const THREADS: usize = 8;
 
 /// Makes the layer of a broken engine over fresh data; the clock is the data's.
-pub type MakeLayer = fn(Arc<dyn Data>) -> Arc<dyn Layer>;
+pub(crate) type MakeLayer = fn(Arc<dyn Data>) -> Arc<dyn Layer>;
 
 /// How a row ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// It holds.
     Held,
     /// It fails by an assertion of its own, or hangs.
@@ -143,43 +143,65 @@ fn run_row(row: &Row, make: MakeLayer) -> Outcome {
     }
 }
 
-/// How each row ended on one engine, in the order of the rows.
-pub type Verdict = Vec<(&'static str, Outcome)>;
+/// How the rows that were run ended on one engine, in the order of the rows.
+pub(crate) type Verdict = Vec<(&'static str, Outcome)>;
 
-/// Runs every row on every engine.
-pub fn run_all(engines: &[MakeLayer]) -> Vec<Verdict> {
+/// An engine that breaks one rule.
+pub(crate) struct Broken {
+    /// Which.
+    pub(crate) name: &'static str,
+    /// The mechanisms whose rows are all run on it, by the letter that their rules begin with.
+    pub(crate) mechanisms: &'static str,
+    /// How.
+    pub(crate) make: MakeLayer,
+    /// The rows that have to fail on it.
+    pub(crate) rows: &'static [&'static str],
+}
+
+impl Broken {
+    /// Of the mechanisms that it doesn't touch one row in so many is run, unless all are asked for.
+    const SAMPLE: usize = 6;
+
+    fn is_judged_by(&self, n: usize, row: &Row) -> bool {
+        n % Self::SAMPLE == 0
+            || self.mechanisms.contains(&row.rule()[..1])
+            || self.rows.contains(&row.name)
+            || std::env::var_os("ALKSTORE_BITES_ALL").is_some()
+    }
+}
+
+/// Runs the rows on every engine.
+pub(crate) fn run_all(engines: &[Broken]) -> Vec<Verdict> {
     note_panics();
+    let runs: Vec<(usize, &Row)> = engines
+        .iter()
+        .enumerate()
+        .flat_map(|(n, engine)| {
+            let rows = ROWS.iter().enumerate();
+            let judges = rows.filter(move |(k, row)| engine.is_judged_by(n + k, row));
+            judges.map(move |(_, row)| (n, row))
+        })
+        .collect();
     let next = AtomicUsize::new(0);
-    let slots: Vec<Mutex<Outcome>> =
-        (0..engines.len() * ROWS.len()).map(|_| Mutex::new(Outcome::Held)).collect();
+    let slots: Vec<Mutex<Outcome>> = runs.iter().map(|_| Mutex::new(Outcome::Held)).collect();
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             std::thread::Builder::new()
                 .name("rows".into())
                 .spawn_scoped(scope, || {
                     loop {
-                        let n = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(slot) = slots.get(n) else { return };
-                        let outcome = run_row(&ROWS[n % ROWS.len()], engines[n / ROWS.len()]);
-                        *slot.lock().expect("nothing panics while it is held") = outcome;
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        let Some((n, row)) = runs.get(at) else { return };
+                        let outcome = run_row(row, engines[*n].make);
+                        *slots[at].lock().expect("nothing panics while it is held") = outcome;
                     }
                 })
                 .expect("a thread starts");
         }
     });
-    let mut outcomes = slots.into_iter().map(|slot| slot.into_inner().expect("it is whole"));
-    engines
-        .iter()
-        .map(|_| ROWS.iter().map(|row| row.name).zip(outcomes.by_ref()).collect())
-        .collect()
-}
-
-/// An engine that breaks one rule.
-pub struct Broken {
-    /// Which.
-    pub name: &'static str,
-    /// How.
-    pub make: MakeLayer,
-    /// The rows that have to fail on it.
-    pub rows: &'static [&'static str],
+    let mut verdicts: Vec<Verdict> = engines.iter().map(|_| Vec::new()).collect();
+    for ((n, row), slot) in runs.into_iter().zip(slots) {
+        verdicts[n].push((row.name, slot.into_inner().expect("it is whole")));
+    }
+    verdicts
 }

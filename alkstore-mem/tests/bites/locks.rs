@@ -17,7 +17,7 @@ async fn holder(inner: &dyn Store, name: &LockName) -> Result<Option<LockInfo>> 
 
 /// Tokens begin at 1 again after a release: the lock's row went with it.
 #[derive(Default)]
-pub struct TokensBeginAgain {
+pub(crate) struct TokensBeginAgain {
     before: Mutex<HashMap<LockName, u64>>,
 }
 
@@ -70,7 +70,7 @@ impl Layer for TokensBeginAgain {
 
 /// How a lock goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Grip {
+pub(crate) enum Grip {
     /// Its owner takes it again.
     Reentrant,
     /// A release that comes late frees the next holder's lock.
@@ -84,13 +84,13 @@ pub enum Grip {
 }
 
 /// Holds locks badly.
-pub struct HoldsBadly {
+pub(crate) struct HoldsBadly {
     grip: Grip,
     data: Arc<dyn Data>,
 }
 
 impl HoldsBadly {
-    pub fn new(grip: Grip, data: Arc<dyn Data>) -> Arc<dyn Layer> {
+    pub(crate) fn new(grip: Grip, data: Arc<dyn Data>) -> Arc<dyn Layer> {
         Arc::new(Self { grip, data })
     }
 }
@@ -152,7 +152,7 @@ impl Layer for HoldsBadly {
 
 /// A renewal after the expiry revives the lock where nobody else took it.
 #[derive(Default)]
-pub struct RevivesExpired {
+pub(crate) struct RevivesExpired {
     owners: Mutex<HashMap<LockName, LocalName>>,
     revived: Mutex<HashMap<(LockName, u64), u64>>,
 }
@@ -203,7 +203,7 @@ impl Layer for RevivesExpired {
 }
 
 /// Any number of runners lead the scheduler.
-pub struct ManyLeaders;
+pub(crate) struct ManyLeaders;
 
 #[async_trait]
 impl Layer for ManyLeaders {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::task::yield_now;
 
 /// Adds many jobs one by one.
-pub struct InsertsOneByOne;
+pub(crate) struct InsertsOneByOne;
 
 #[async_trait]
 impl Layer for InsertsOneByOne {
@@ -32,7 +32,7 @@ impl Layer for InsertsOneByOne {
 }
 
 /// Adds many jobs from the last to the first.
-pub struct InsertsBackwards;
+pub(crate) struct InsertsBackwards;
 
 #[async_trait]
 impl Layer for InsertsBackwards {
@@ -51,7 +51,7 @@ impl Layer for InsertsBackwards {
 }
 
 /// A job that the clock has made dead keeps its unique key until it is swept.
-pub struct DeadKeepsKey;
+pub(crate) struct DeadKeepsKey;
 
 #[async_trait]
 impl Layer for DeadKeepsKey {
@@ -77,7 +77,7 @@ impl Layer for DeadKeepsKey {
 
 /// A requeued job goes on counting its attempts.
 #[derive(Default)]
-pub struct RequeueKeepsAttempts {
+pub(crate) struct RequeueKeepsAttempts {
     before: Mutex<HashMap<JobId, u32>>,
 }
 
@@ -129,7 +129,7 @@ impl Layer for RequeueKeepsAttempts {
 }
 
 /// A requeue of all takes the first job only.
-pub struct RequeuesOne;
+pub(crate) struct RequeuesOne;
 
 #[async_trait]
 impl Layer for RequeuesOne {
@@ -148,7 +148,7 @@ impl Layer for RequeuesOne {
 }
 
 /// A purge by id takes what lives as well.
-pub struct PurgesTheLiving;
+pub(crate) struct PurgesTheLiving;
 
 #[async_trait]
 impl Layer for PurgesTheLiving {
@@ -169,7 +169,7 @@ impl Layer for PurgesTheLiving {
 }
 
 /// A cancel of what the clock has made dead removes it.
-pub struct CancelsTheDead;
+pub(crate) struct CancelsTheDead;
 
 #[async_trait]
 impl Layer for CancelsTheDead {
@@ -179,7 +179,7 @@ impl Layer for CancelsTheDead {
 }
 
 /// A cancel takes pending jobs only.
-pub struct CancelsPendingOnly;
+pub(crate) struct CancelsPendingOnly;
 
 #[async_trait]
 impl Layer for CancelsPendingOnly {
@@ -193,7 +193,7 @@ impl Layer for CancelsPendingOnly {
 
 /// How pausing goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Pause {
+pub(crate) enum Pause {
     /// Claims go on.
     ClaimsGoOn,
     /// Enqueues stop as well.
@@ -203,13 +203,13 @@ pub enum Pause {
 }
 
 /// Pauses badly.
-pub struct PausesBadly {
+pub(crate) struct PausesBadly {
     pause: Pause,
     paused: Mutex<BTreeSet<String>>,
 }
 
 impl PausesBadly {
-    pub fn new(pause: Pause) -> Self {
+    pub(crate) fn new(pause: Pause) -> Self {
         Self { pause, paused: Mutex::default() }
     }
 }
@@ -260,7 +260,7 @@ impl Layer for PausesBadly {
 
 /// Dead jobs are shown beyond their retention.
 #[derive(Default)]
-pub struct ShowsBeyondRetention {
+pub(crate) struct ShowsBeyondRetention {
     stamps: Mutex<HashMap<JobId, Option<std::time::Duration>>>,
 }
 
@@ -296,7 +296,7 @@ impl Layer for ShowsBeyondRetention {
 
 /// Expired jobs are handed out.
 #[derive(Default)]
-pub struct HandsOutExpired {
+pub(crate) struct HandsOutExpired {
     expires: Mutex<HashMap<JobId, std::time::Duration>>,
 }
 
@@ -333,7 +333,7 @@ impl Layer for HandsOutExpired {
 }
 
 /// Maintenance does nothing.
-pub struct MaintainsNothing;
+pub(crate) struct MaintainsNothing;
 
 #[async_trait]
 impl Layer for MaintainsNothing {
@@ -343,7 +343,7 @@ impl Layer for MaintainsNothing {
 }
 
 /// A job that nothing swept is pending still, whatever the clock says.
-pub struct ExpiresBySweepOnly;
+pub(crate) struct ExpiresBySweepOnly;
 
 #[async_trait]
 impl Layer for ExpiresBySweepOnly {

@@ -15,7 +15,7 @@ use tokio::task::yield_now;
 
 /// How the scheduler goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Beat {
+pub(crate) enum Beat {
     /// 65 of the missed boundaries fire.
     One65th,
     /// Every missed boundary fires.
@@ -47,7 +47,7 @@ pub enum Beat {
 }
 
 /// Keeps time badly.
-pub struct KeepsTimeBadly {
+pub(crate) struct KeepsTimeBadly {
     beat: Beat,
     data: Arc<dyn Data>,
     paused: Mutex<BTreeMap<String, Schedule>>,
@@ -78,7 +78,7 @@ async fn fire(inner: &dyn Store, schedule: &Schedule, at: Timestamp) -> Result<(
 }
 
 impl KeepsTimeBadly {
-    pub fn new(beat: Beat, data: Arc<dyn Data>) -> Arc<dyn Layer> {
+    pub(crate) fn new(beat: Beat, data: Arc<dyn Data>) -> Arc<dyn Layer> {
         Arc::new(Self { beat, data, paused: Mutex::default() })
     }
 
@@ -240,7 +240,7 @@ impl Layer for KeepsTimeBadly {
 }
 
 /// A schedule's boundaries lie a millisecond early.
-pub struct FiresEarly(pub Arc<dyn Data>);
+pub(crate) struct FiresEarly(pub(crate) Arc<dyn Data>);
 
 #[async_trait]
 impl Layer for FiresEarly {

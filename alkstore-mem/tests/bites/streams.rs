@@ -15,7 +15,7 @@ use tokio::task::yield_now;
 
 /// A stream that was trimmed to its end begins at 1 again.
 #[derive(Default)]
-pub struct ReusesOffsets {
+pub(crate) struct ReusesOffsets {
     begun: Mutex<HashMap<String, usize>>,
 }
 
@@ -66,7 +66,7 @@ impl Layer for ReusesOffsets {
 }
 
 /// Appends many events one by one.
-pub struct AppendsOneByOne;
+pub(crate) struct AppendsOneByOne;
 
 #[async_trait]
 impl Layer for AppendsOneByOne {
@@ -88,7 +88,7 @@ impl Layer for AppendsOneByOne {
 /// Now and then a read doesn't see an event yet whose follower it sees: the event of a slower
 /// writer whose place was taken earlier.
 #[derive(Default)]
-pub struct ShowsLate {
+pub(crate) struct ShowsLate {
     reads: AtomicUsize,
     seen: Mutex<HashSet<(StreamName, Offset)>>,
 }
@@ -113,7 +113,7 @@ impl Layer for ShowsLate {
 }
 
 /// A reader that goes on from a full page skips an event.
-pub struct SkipsBetweenPages;
+pub(crate) struct SkipsBetweenPages;
 
 #[async_trait]
 impl Layer for SkipsBetweenPages {
@@ -134,7 +134,7 @@ impl Layer for SkipsBetweenPages {
 
 /// How a consumer's place goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     /// Saving goes backward.
     Backward,
     /// Saving beyond the head is taken.
@@ -150,7 +150,7 @@ pub enum Place {
 }
 
 /// Keeps a consumer's place badly.
-pub struct LosesPlace(pub Place);
+pub(crate) struct LosesPlace(pub(crate) Place);
 
 async fn head(inner: &dyn Store, stream: &StreamName) -> Result<Offset> {
     Ok(inner.stream_info(Some(stream)).await?.first().map_or(Offset::START, |info| info.last))
@@ -218,7 +218,7 @@ impl Layer for LosesPlace {
 }
 
 /// A trim that goes beyond the head is refused.
-pub struct RefusesTrimBeyondHead;
+pub(crate) struct RefusesTrimBeyondHead;
 
 #[async_trait]
 impl Layer for RefusesTrimBeyondHead {
@@ -236,7 +236,7 @@ impl Layer for RefusesTrimBeyondHead {
 }
 
 /// What a consumer has yet to read is counted with what was trimmed.
-pub fn lag_counts_trimmed(streams: &mut Vec<StreamInfo>) {
+pub(crate) fn lag_counts_trimmed(streams: &mut Vec<StreamInfo>) {
     for stream in streams {
         for consumer in &mut stream.consumers {
             consumer.lag = (stream.last.get() - consumer.offset.get()).unsigned_abs();
@@ -246,7 +246,7 @@ pub fn lag_counts_trimmed(streams: &mut Vec<StreamInfo>) {
 
 /// How messages go wrong.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Fold {
+pub(crate) enum Fold {
     /// Equal messages of one transaction are one.
     EqualInTx,
     /// A message that is equal to the one before is dropped.
@@ -264,13 +264,13 @@ pub enum Fold {
 }
 
 /// Sends messages badly.
-pub struct FoldsMessages {
+pub(crate) struct FoldsMessages {
     fold: Fold,
     last: Mutex<HashMap<ChannelName, Payload>>,
 }
 
 impl FoldsMessages {
-    pub fn new(fold: Fold) -> Self {
+    pub(crate) fn new(fold: Fold) -> Self {
         Self { fold, last: Mutex::default() }
     }
 }
@@ -353,7 +353,7 @@ impl TxLayer for FoldsInTx {
 
 /// How a listener goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Ear {
+pub(crate) enum Ear {
     /// Where it is full it drops the newest messages.
     DropsNewest,
     /// Where it is full it drops messages and doesn't say so.
@@ -367,7 +367,7 @@ pub enum Ear {
 }
 
 /// Listens badly: to messages that this layer passes on itself.
-pub struct ListensBadly {
+pub(crate) struct ListensBadly {
     ear: Ear,
     open: Arc<Mutex<Vec<Open>>>,
     data: Arc<dyn Data>,
@@ -390,7 +390,7 @@ impl Drop for Registered {
 }
 
 impl ListensBadly {
-    pub fn new(ear: Ear, data: Arc<dyn Data>) -> Arc<dyn Layer> {
+    pub(crate) fn new(ear: Ear, data: Arc<dyn Data>) -> Arc<dyn Layer> {
         Arc::new(Self { ear, open: Arc::default(), data })
     }
 

@@ -42,15 +42,26 @@ where
 }
 
 fn broken(name: &'static str, make: MakeLayer, rows: &'static [&'static str]) -> Broken {
-    Broken { name, make, rows }
+    Broken { name, mechanisms: "", make, rows }
 }
 
 /// All of them.
-pub fn all() -> Vec<Broken> {
-    [common(), queues(), settlements(), streams(), notify(), locks(), schedules(), txs(), wakes()]
-        .into_iter()
-        .flatten()
-        .collect()
+pub(crate) fn all() -> Vec<Broken> {
+    let groups = [
+        ("C", common()),
+        ("Q", queues()),
+        ("Q", settlements()),
+        ("S", streams()),
+        ("N", notify()),
+        ("L", locks()),
+        ("H", schedules()),
+        ("X", txs()),
+        ("QSLHO", wakes()),
+    ];
+    let of_group = |(mechanisms, engines): (_, Vec<Broken>)| {
+        engines.into_iter().map(move |engine| Broken { mechanisms, ..engine })
+    };
+    groups.into_iter().flat_map(of_group).collect()
 }
 
 fn common() -> Vec<Broken> {
@@ -723,14 +734,15 @@ fn wakes() -> Vec<Broken> {
 }
 
 /// The layers that the broken engines are made of, with no fault in them.
-pub fn whole() -> Vec<Broken> {
+pub(crate) fn whole() -> Vec<Broken> {
     struct Forwards;
     impl alkstore_suite::fault::Layer for Forwards {}
 
-    vec![
+    let engines = vec![
         broken("everything is forwarded", |_| Arc::new(Forwards), &[]),
         broken("nothing is edited", |_| NONE.layer(), &[]),
         broken("no wake is missed", |_| Misses::new(Miss::Nothing), &[]),
         broken("transactions are staged well", |data| StagesBadly::new(Slip::Nothing, data), &[]),
-    ]
+    ];
+    engines.into_iter().map(|engine| Broken { mechanisms: "CQSNLHOX", ..engine }).collect()
 }

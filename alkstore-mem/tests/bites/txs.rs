@@ -11,7 +11,7 @@ use alkstore_suite::fault::{Layer, TxLayer, layered_tx};
 
 /// How transactions go wrong.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Slip {
+pub(crate) enum Slip {
     /// They don't.
     Nothing,
     /// A settlement is made at commit and pins nothing before.
@@ -47,13 +47,13 @@ pub enum Slip {
 }
 
 /// Stages badly.
-pub struct StagesBadly {
+pub(crate) struct StagesBadly {
     slip: Slip,
     data: Arc<dyn Data>,
 }
 
 impl StagesBadly {
-    pub fn new(slip: Slip, data: Arc<dyn Data>) -> Arc<dyn Layer> {
+    pub(crate) fn new(slip: Slip, data: Arc<dyn Data>) -> Arc<dyn Layer> {
         Arc::new(Self { slip, data })
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 /// Which wake is missed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Miss {
+pub(crate) enum Miss {
     /// None.
     Nothing,
     /// That of an enqueue.
@@ -53,7 +53,7 @@ pub enum Miss {
 type Bell = watch::Sender<u64>;
 
 /// Wakes every waiter by itself, for every reason but one.
-pub struct Misses {
+pub(crate) struct Misses {
     miss: Miss,
     bell: Bell,
 }
@@ -63,7 +63,7 @@ fn ring(bell: &Bell) {
 }
 
 impl Misses {
-    pub fn new(miss: Miss) -> Arc<dyn Layer> {
+    pub(crate) fn new(miss: Miss) -> Arc<dyn Layer> {
         Arc::new(Self { miss, bell: watch::Sender::new(0) })
     }
 
@@ -276,7 +276,7 @@ impl TxLayer for MissesInTx {
 
 /// How closing goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Close {
+pub(crate) enum Close {
     /// Nothing closes.
     Never,
     /// Every store on the data closes.
@@ -288,14 +288,14 @@ pub enum Close {
 }
 
 /// Closes badly.
-pub struct ClosesBadly {
+pub(crate) struct ClosesBadly {
     close: Close,
     open: Mutex<Vec<Arc<dyn WeakStore>>>,
     closed: Mutex<HashSet<StoreId>>,
 }
 
 impl ClosesBadly {
-    pub fn new(close: Close) -> Arc<dyn Layer> {
+    pub(crate) fn new(close: Close) -> Arc<dyn Layer> {
         Arc::new(Self { close, open: Mutex::default(), closed: Mutex::default() })
     }
 }
@@ -345,7 +345,7 @@ impl Watch for Deaf {
 }
 
 /// Sleeping on the engine's clock ends at once.
-pub struct NeverSleeps;
+pub(crate) struct NeverSleeps;
 
 #[async_trait]
 impl Layer for NeverSleeps {
