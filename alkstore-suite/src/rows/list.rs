@@ -63,11 +63,13 @@ macro_rules! __rows {
                 s36_a_rolled_back_event_is_never_seen []
                 s37_a_dropped_recv_loses_nothing []
                 s37_a_dropped_recv_leaves_the_store_usable []
+                s37_a_dropped_recv_gives_up_its_read []
                 s38_a_subscription_is_a_stream_of_futures []
                 s39_a_subscription_ends_when_its_store_is_closed []
                 s39_a_subscription_ends_with_the_last_handle []
                 s40_a_closed_store_refuses_streams []
                 s41_ten_thousand_subscriptions_leave_nothing []
+                s42_after_an_error_a_subscription_goes_on []
             }
             notify {
                 n1_a_message_reaches_every_listener_of_its_channel []

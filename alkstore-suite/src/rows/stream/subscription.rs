@@ -1,14 +1,19 @@
 //! Subscriptions: live tails.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use alkstore_core::{Error, NewEvent, Offset, PublishOpts, StoreExt};
+use alkstore_core::{
+    Error, Event, NewEvent, Offset, PublishOpts, Result, Store, StoreExt, StreamName, async_trait,
+};
 use futures_util::StreamExt;
 use futures_util::lock::Mutex;
 
 use super::super::tools::{Witness, refused};
 use super::{assert_quiet, at, next};
 use crate::cx::{Cx, drop_at_every_await};
+use crate::fault::{Layer, layered};
 
 pub(crate) async fn s32_a_subscription_yields_what_was_and_then_what_comes(cx: Cx) {
     let stream = cx.store.stream("s").unwrap();
@@ -176,6 +181,46 @@ pub(crate) async fn s37_a_dropped_recv_leaves_the_store_usable(cx: Cx) {
     assert_eq!(item.expect("the store is open").unwrap().offset, at(1));
 }
 
+/// Reads that never end while they are told to hang.
+#[derive(Default)]
+struct Hanging {
+    hangs: AtomicBool,
+    under_way: Arc<()>,
+}
+
+#[async_trait]
+impl Layer for Hanging {
+    async fn read_events(
+        &self,
+        inner: &dyn Store,
+        stream: &StreamName,
+        after: Offset,
+        limit: usize,
+    ) -> Result<Vec<Event>> {
+        let _under_way = self.under_way.clone();
+        if self.hangs.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        inner.read_events(stream, after, limit).await
+    }
+}
+
+pub(crate) async fn s37_a_dropped_recv_gives_up_its_read(cx: Cx) {
+    let hanging = Arc::new(Hanging::default());
+    let stream = layered(cx.store.clone(), hanging.clone()).stream("s").unwrap();
+    let reads = || Arc::strong_count(&hanging.under_way) - 1;
+    let mut subscription = stream.subscribe(Offset::START).await.unwrap();
+    stream.publish(&1).await.unwrap();
+    hanging.hangs.store(true, Ordering::SeqCst);
+    let mut waiting = Box::pin(subscription.recv());
+    assert!(cx.briefly(&mut waiting).await.is_none());
+    assert_eq!(reads(), 1);
+    drop(waiting);
+    assert_eq!(reads(), 0, "the read is under way, with nobody to poll it");
+    hanging.hangs.store(false, Ordering::SeqCst);
+    assert_eq!(next(&cx, &mut subscription).await.offset, at(1));
+}
+
 pub(crate) async fn s38_a_subscription_is_a_stream_of_futures(cx: Cx) {
     let stream = cx.store.stream("s").unwrap();
     let subscription = stream.subscribe(Offset::START).await.unwrap();
@@ -276,4 +321,45 @@ pub(crate) async fn s41_ten_thousand_subscriptions_leave_nothing(cx: Cx) {
     stream.publish(&1).await.unwrap();
     assert_eq!(next(&cx, &mut kept).await.offset, at(1));
     assert_eq!(stream.info().await.unwrap().consumers, []);
+}
+
+/// Reads that fail with these errors first.
+#[derive(Default)]
+struct Failing(Mutex<VecDeque<Error>>);
+
+#[async_trait]
+impl Layer for Failing {
+    async fn read_events(
+        &self,
+        inner: &dyn Store,
+        stream: &StreamName,
+        after: Offset,
+        limit: usize,
+    ) -> Result<Vec<Event>> {
+        match self.0.lock().await.pop_front() {
+            Some(error) => Err(error),
+            None => inner.read_events(stream, after, limit).await,
+        }
+    }
+}
+
+pub(crate) async fn s42_after_an_error_a_subscription_goes_on(cx: Cx) {
+    let failing = Arc::new(Failing::default());
+    let stream = layered(cx.store.clone(), failing.clone()).stream("s").unwrap();
+    let mut subscription = stream.subscribe(Offset::START).await.unwrap();
+    for n in (1..=5).step_by(2) {
+        for offset in [n, n + 1] {
+            assert_eq!(stream.publish(&n).await.unwrap(), at(offset));
+        }
+        let errors = [Error::unavailable("busy"), Error::engine("broken")];
+        failing.0.lock().await.extend(errors);
+        let error = cx.within(subscription.recv()).await.unwrap();
+        assert!(matches!(error, Err(Error::Unavailable { .. })), "{error:?}");
+        let error = cx.within(subscription.recv()).await.unwrap();
+        assert!(matches!(error, Err(Error::Engine { .. })), "{error:?}");
+        for offset in [n, n + 1] {
+            assert_eq!(next(&cx, &mut subscription).await.offset, at(offset));
+        }
+        assert_quiet(&cx, &mut subscription).await;
+    }
 }
