@@ -2,14 +2,13 @@
 
 use std::pin::pin;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use alkstore_core::{EnqueueOpts, Job, JobState, Queue, StoreExt};
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
 
-use super::{
-    ROUNDS, add, add_many, brief_queue, count, queue, secs, state, take, waiter,
-};
+use super::{ROUNDS, add, add_many, brief_queue, count, queue, race, secs, state, take, waiter};
 use crate::cx::{Cx, drop_at_every_await};
 
 /// Waits until the job can be claimed, which nothing but a give-back makes it, and sees that no
@@ -57,8 +56,7 @@ pub(crate) async fn q32_a_dropped_batch_is_given_back_whole(cx: Cx) {
 pub(crate) async fn q32_a_dropped_wait_is_given_back(cx: Cx) {
     let queue = queue(&cx);
     add(&queue, EnqueueOpts::new()).await;
-    let mut job =
-        cx.within(drop_at_every_await(|| queue.next("w"), async || ())).await.unwrap();
+    let mut job = cx.within(drop_at_every_await(|| queue.next("w"), async || ())).await.unwrap();
     assert_eq!(job.attempt(), 1, "a claim whose caller is gone was charged");
     job.ack().await.unwrap();
 }
@@ -81,11 +79,8 @@ pub(crate) async fn q32_a_wait_that_loses_a_race_loses_no_job(cx: Cx) {
             cx.settle().await;
         }
         let adding = other.clone();
-        cx.together([
-            Box::pin(async move { drop(add(&adding, EnqueueOpts::new()).await) }) as _,
-            Box::pin(async move { drop(stop.send(())) }) as alkstore_core::BoxFuture<'static, ()>,
-        ])
-        .await;
+        let adding = async move { add(&adding, EnqueueOpts::new()).await };
+        let _ = race(&cx, round, adding, async move { stop.send(()) }).await;
         match waiting.join().await {
             Some(mut job) => {
                 assert_eq!(job.attempt(), 1);
@@ -109,13 +104,10 @@ pub(crate) async fn q68_a_waiter_that_leaves_passes_its_wake_on(cx: Cx) {
             cx.settle().await;
         }
         let adding = other.clone();
-        cx.together([
-            Box::pin(async move { drop(add(&adding, EnqueueOpts::new()).await) }) as _,
-            Box::pin(async move { drop(stop.send(())) }) as alkstore_core::BoxFuture<'static, ()>,
-        ])
-        .await;
+        let adding = async move { add(&adding, EnqueueOpts::new()).await };
+        let _ = race(&cx, round, adding, async move { stop.send(()) }).await;
         if let Some(mut job) = leaving.join().await {
-            job.release(std::time::Duration::ZERO).await.unwrap();
+            job.release(Duration::ZERO).await.unwrap();
         }
         let mut job = staying.join().await;
         assert_eq!(job.attempt(), 1);

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use alkstore_core::{
-    EnqueueOpts, Error, Headers, JobId, JobState, MAX_LEASE, NewJob, OutboxOpts, Payload, QueueOpts,
-    Retried, StoreExt, Timestamp,
+    EnqueueOpts, Error, Headers, JobId, JobState, MAX_LEASE, NewJob, OutboxOpts, Payload,
+    QueueOpts, Retried, StoreExt, Timestamp,
 };
 
 use super::{
@@ -171,11 +171,8 @@ pub(crate) async fn q6_options_out_of_bounds_are_refused(cx: Cx) {
 }
 
 pub(crate) async fn q6_a_visibility_timeout_may_be_at_its_bounds(cx: Cx) {
-    let cases = [
-        (millis(1), millis(1)),
-        (Duration::from_micros(1_001), millis(2)),
-        (MAX_LEASE, MAX_LEASE),
-    ];
+    let cases =
+        [(millis(1), millis(1)), (Duration::from_micros(1_001), millis(2)), (MAX_LEASE, MAX_LEASE)];
     for (n, (given, stamped)) in cases.into_iter().enumerate() {
         let opts = QueueOpts::new().visibility_timeout(given);
         let queue = cx.store.queue_with(&format!("q{n}"), opts).unwrap();

@@ -37,6 +37,9 @@ use alkstore_core::{
     Result, Store, StoreExt,
 };
 
+use futures_util::FutureExt;
+use futures_util::future::Either;
+
 use crate::cx::{Cx, Task};
 use crate::factory::OpenOptions;
 
@@ -153,4 +156,25 @@ async fn waiter(cx: &Cx, queue: &Queue) -> Task<Job> {
     cx.settle().await;
     assert!(!task.is_done(), "there was nothing to wait for");
     task
+}
+
+/// Lets two futures go at the same moment; which of them is let go first alternates by round.
+async fn race<A: Send + 'static, B: Send + 'static>(
+    cx: &Cx,
+    round: usize,
+    a: impl Future<Output = A> + Send + 'static,
+    b: impl Future<Output = B> + Send + 'static,
+) -> (A, B) {
+    let mut runners = [a.map(Either::Left).boxed(), b.map(Either::Right).boxed()];
+    if round % 2 == 1 {
+        runners.reverse();
+    }
+    let (mut of_a, mut of_b) = (None, None);
+    for result in cx.together(runners).await {
+        match result {
+            Either::Left(a) => of_a = Some(a),
+            Either::Right(b) => of_b = Some(b),
+        }
+    }
+    (of_a.expect("it ended"), of_b.expect("it ended"))
 }

@@ -5,8 +5,7 @@ use std::time::Duration;
 use alkstore_core::{EnqueueOpts, QueueOpts, StoreExt};
 
 use super::{
-    MANY, add, add_many, assert_none, brief_queue, ids, millis, now, queue, secs, take,
-    take_id,
+    MANY, add, add_many, assert_none, brief_queue, ids, millis, now, queue, secs, take, take_id,
 };
 use crate::cx::Cx;
 

@@ -177,7 +177,10 @@ pub(crate) async fn q38_no_error_text_makes_a_settlement_fail(cx: Cx) {
     let queue = queue(&cx);
     assert_eq!(kept(&queue, "a\0b\0").await, "a\u{fffd}b\u{fffd}");
     assert_eq!(kept(&queue, "").await, "");
-    assert_eq!(kept(&queue, "'; \\ \" \u{1f980} \r\n\u{7f}").await, "'; \\ \" \u{1f980} \r\n\u{7f}");
+    assert_eq!(
+        kept(&queue, "'; \\ \" \u{1f980} \r\n\u{7f}").await,
+        "'; \\ \" \u{1f980} \r\n\u{7f}"
+    );
     assert_eq!(kept(&queue, &Broken).await, "half");
 }
 

@@ -7,8 +7,8 @@ use alkstore_core::{
 };
 
 use super::{
-    add, add_many, assert_invalid, assert_lost, assert_none, assert_unavailable, brief, brief_queue,
-    ids, impatient, millis, now, queue, record, secs, state, take, take_id,
+    add, add_many, assert_invalid, assert_lost, assert_none, assert_unavailable, brief,
+    brief_queue, ids, impatient, millis, now, queue, record, secs, state, take, take_id,
 };
 use crate::cx::Cx;
 

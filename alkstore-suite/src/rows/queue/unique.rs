@@ -7,8 +7,8 @@ use alkstore_core::{
 };
 
 use super::{
-    add, assert_invalid_name, assert_none, assert_unavailable, brief_queue, count, impatient, keyed,
-    millis, queue, record, secs, state, take,
+    add, assert_invalid_name, assert_none, assert_unavailable, brief_queue, count, impatient,
+    keyed, millis, queue, record, secs, state, take,
 };
 use crate::cx::Cx;
 
@@ -110,8 +110,7 @@ pub(crate) async fn q19_the_key_of_a_job_that_time_has_ended_is_free(cx: Cx) {
     assert_eq!(add(&queue, keyed("lapsed")).await, lapsed, "a millisecond early");
     assert_eq!(add(&queue, keyed("expired")).await, expired, "a millisecond early");
     cx.advance(millis(1)).await;
-    for (key, id, error) in
-        [("lapsed", lapsed, LAPSED_ERROR), ("expired", expired, EXPIRED_ERROR)]
+    for (key, id, error) in [("lapsed", lapsed, LAPSED_ERROR), ("expired", expired, EXPIRED_ERROR)]
     {
         let new = add(&queue, keyed(key)).await;
         assert_ne!(new, id);
@@ -179,9 +178,7 @@ pub(crate) async fn q20_an_enqueue_waits_for_a_staged_key_no_longer_than_the_loc
     let other: Queue = impatient(&cx).await.queue("q").unwrap();
     let mut tx = cx.store.begin_tx().await.unwrap();
     queue.enqueue_tx(&mut tx, &"staged", keyed("k")).await.unwrap();
-    assert_unavailable(
-        cx.advancing(millis(10), other.enqueue_with(&"beside", keyed("k"))).await,
-    );
+    assert_unavailable(cx.advancing(millis(10), other.enqueue_with(&"beside", keyed("k"))).await);
     tx.rollback().await.unwrap();
     assert_eq!(count(&queue).await, 0, "nothing was written");
     add(&other, keyed("k")).await;
