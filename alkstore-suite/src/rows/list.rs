@@ -57,6 +57,7 @@ macro_rules! __rows {
                 q24_a_past_instant_counts_from_the_enqueue []
                 q24_of_the_same_instant_the_lower_id_comes_first []
                 q24_priority_goes_before_every_instant []
+                q24_a_job_that_is_given_back_counts_from_then []
                 q25_what_is_not_yet_claimable_has_no_place_in_the_order []
                 q26_a_backlog_within_the_bound_is_taken_in_whole []
                 q26_of_a_larger_backlog_the_oldest_thousand_are_taken_in []
@@ -173,9 +174,11 @@ macro_rules! __rows {
                 q71_a_cancel_waits_for_a_pinned_job_no_longer_than_the_lock_timeout []
                 q71_a_cancel_sees_how_the_transaction_ended []
                 q72_a_holder_counts_its_claim_down_by_its_own_clock []
+                q73_what_is_written_after_dropped_calls_is_kept []
                 q73_a_dropped_enqueue_has_added_all_or_nothing []
                 q73_a_dropped_settlement_took_effect_or_not []
                 q74_a_waiter_ends_with_its_store []
+                q75_a_queue_outlives_its_handles [durable]
             }
             stream {
             }

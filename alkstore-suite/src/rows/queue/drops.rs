@@ -8,7 +8,9 @@ use alkstore_core::{EnqueueOpts, Job, JobState, Queue, StoreExt};
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
 
-use super::{ROUNDS, add, add_many, brief_queue, count, queue, race, secs, state, take, waiter};
+use super::{
+    ROUNDS, add, add_many, brief_queue, count, now, queue, race, record, secs, state, take, waiter,
+};
 use crate::cx::{Cx, drop_at_every_await};
 
 /// Waits until the job can be claimed, which nothing but a give-back makes it, and sees that no
@@ -59,6 +61,35 @@ pub(crate) async fn q32_a_dropped_wait_is_given_back(cx: Cx) {
     let mut job = cx.within(drop_at_every_await(|| queue.next("w"), async || ())).await.unwrap();
     assert_eq!(job.attempt(), 1, "a claim whose caller is gone was charged");
     job.ack().await.unwrap();
+}
+
+pub(crate) async fn q24_a_job_that_is_given_back_counts_from_then(cx: Cx) {
+    let queue = queue(&cx);
+    let id = add(&queue, EnqueueOpts::new()).await;
+    let enqueued_at = record(&queue, id).await.enqueued_at;
+    cx.advance(secs(5)).await;
+    let given_back_at = now(&cx).await;
+    let dropped = async || {
+        cx.until(async || state(&queue, id).await == Some(JobState::Pending)).await;
+        let back = record(&queue, id).await;
+        assert_eq!((back.attempt, back.worker_id, back.deadline), (0, None, None));
+        // Where the claim hadn't come to it, nothing was given back.
+        assert!([enqueued_at, given_back_at].contains(&back.ready_at), "{:?}", back.ready_at);
+    };
+    let mut job = cx.within(drop_at_every_await(|| queue.next("w"), dropped)).await.unwrap();
+    job.ack().await.unwrap();
+}
+
+pub(crate) async fn q73_what_is_written_after_dropped_calls_is_kept(cx: Cx) {
+    let queue = queue(&cx);
+    let reader = cx.second().await.queue("q").unwrap();
+    drop(cx.within(drop_at_every_await(|| queue.claim("w"), async || ())).await.unwrap());
+    let tx = cx.within(drop_at_every_await(|| cx.store.begin_tx(), async || ())).await.unwrap();
+    tx.rollback().await.unwrap();
+    for added in 1..=20 {
+        add(&queue, EnqueueOpts::new()).await;
+        assert_eq!(count(&reader).await, added, "an enqueue that was acknowledged is gone");
+    }
 }
 
 /// `next` beside a stop signal, as `select!` does it: `None` where the signal came first.

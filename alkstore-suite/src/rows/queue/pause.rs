@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use alkstore_core::{EnqueueOpts, JobState, StoreExt};
+use alkstore_core::{EnqueueOpts, JobFilter, JobState, StoreExt};
 
 use super::{
-    add, add_dead, add_many, assert_none, brief_queue, queue, secs, state, take, take_id, waiter,
+    add, add_dead, add_many, assert_none, brief, brief_queue, queue, secs, state, take, take_id,
+    waiter,
 };
 use crate::cx::Cx;
 
@@ -88,4 +89,31 @@ pub(crate) async fn q61_a_waiter_sleeps_through_a_pause(cx: Cx) {
     assert!(!waiting.is_done(), "a paused queue handed out a job");
     queue.resume().await.unwrap();
     assert_eq!(waiting.join().await.id(), id);
+}
+
+pub(crate) async fn q75_a_queue_outlives_its_handles(cx: Cx) {
+    let queue = brief_queue(&cx);
+    let dead = add_dead(&queue, EnqueueOpts::new()).await;
+    let held = add(&queue, EnqueueOpts::new()).await;
+    let _ = take(&queue).await;
+    let delayed = add(&queue, EnqueueOpts::new().delay(secs(60))).await;
+    let gone = add(&queue, EnqueueOpts::new()).await;
+    assert!(queue.cancel(gone).await.unwrap());
+    assert!(queue.pause().await.unwrap());
+    let before = queue.jobs(JobFilter::new()).await.unwrap();
+    cx.store.close().await.unwrap();
+
+    let again = cx.second().await.queue_with("q", brief()).unwrap();
+    assert_eq!(again.jobs(JobFilter::new()).await.unwrap(), before);
+    let stats = again.stats().await.unwrap();
+    assert_eq!((stats.delayed, stats.claimed, stats.dead, stats.paused), (1, 1, 1, true));
+    assert!(again.resume().await.unwrap());
+    let new = add(&again, EnqueueOpts::new()).await;
+    assert!(new > gone, "the id of the last job was used again");
+    assert_eq!(take_id(&again).await, new);
+    cx.advance(secs(10)).await;
+    let job = take(&again).await;
+    assert_eq!((job.id(), job.attempt()), (held, 2));
+    assert_eq!(again.requeue_dead(dead).await.unwrap(), 1);
+    assert_eq!(state(&again, delayed).await, Some(JobState::Pending));
 }
