@@ -73,7 +73,7 @@ async fn assert_reads_dead(
     assert_eq!(dead.died_at, Some(died_at));
     assert_eq!((&dead.worker_id, dead.deadline), (&None, None));
     let listed = queue.jobs(JobFilter::new().state(JobState::Dead)).await.unwrap();
-    assert_eq!(listed, [dead.clone()]);
+    assert_eq!(listed, std::slice::from_ref(&dead));
     for live in [JobState::Pending, JobState::Claimed] {
         assert!(queue.jobs(JobFilter::new().state(live)).await.unwrap().is_empty());
     }
