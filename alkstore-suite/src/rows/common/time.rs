@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use alkstore_core::{
-    EnqueueOpts, Error, JobState, Offset, OutboxOpts, QueueOpts, Retried, StoreExt, Timestamp,
+    EnqueueOpts, Error, JobState, Offset, OutboxOpts, QueueOpts, Retried, ScheduleOpts, StoreExt,
+    Timestamp,
 };
 
 use super::super::tx::{claimed, state};
@@ -56,6 +57,17 @@ pub(crate) async fn c22_durations_round_up_to_the_millisecond(cx: Cx) {
     let outbox = cx.store.outbox("mails").unwrap();
     let id = outbox.enqueue(&1, OutboxOpts::new().delay(given)).await.unwrap();
     assert_eq!(outbox.get_job(id).await.unwrap().unwrap().ready_at, expected, "outbox");
+}
+
+pub(crate) async fn c22_the_options_of_a_schedule_round_up_too(cx: Cx) {
+    let (given, rounded) = (MINUTE + NANO, MINUTE + MILLI);
+    let with = |length| {
+        let opts = ScheduleOpts::new().visibility_timeout(length).retry_base(length);
+        opts.dead_retention(length).expires(length)
+    };
+    let schedule = cx.store.schedule("s", "@every 1h", "q", &1, with(given)).await.unwrap();
+    assert_eq!(schedule.opts, with(rounded));
+    assert_eq!(cx.store.schedules().await.unwrap()[0].opts, with(rounded));
 }
 
 pub(crate) async fn c22_instants_that_callers_give_round_up_too(cx: Cx) {
