@@ -147,7 +147,7 @@ pub(crate) async fn x32_other_work_goes_on_beside_an_open_transaction(cx: Cx) {
         beside(&cx, other.ack()).await.unwrap();
     }
     let stream = hasty.stream("other").unwrap();
-    let published = beside(&cx, stream.publish(&1)).await;
+    let published = beside(&cx, stream.publish(&"published")).await;
     let minute = Duration::from_secs(60);
     let lock = beside(&cx, hasty.try_lock("other", "me", minute)).await;
     assert!(lock.is_none_or(|lock| lock.is_some()), "nobody holds it");
