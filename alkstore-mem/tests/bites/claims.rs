@@ -193,7 +193,11 @@ fn of_record(at: std::time::SystemTime) -> Timestamp {
 }
 
 /// A heartbeat adds to what is left.
-pub(crate) fn heartbeat_adds(action: SettleAction, job: &JobRecord, now: Timestamp) -> SettleAction {
+pub(crate) fn heartbeat_adds(
+    action: SettleAction,
+    job: &JobRecord,
+    now: Timestamp,
+) -> SettleAction {
     match (action, job.deadline) {
         (SettleAction::Heartbeat { extend }, Some(deadline)) => {
             let sum = of_record(deadline).since(now) + extend.as_duration();
@@ -239,7 +243,11 @@ pub(crate) fn release_charges(action: SettleAction, _: &JobRecord, _: Timestamp)
 }
 
 /// A retry's own delay is ignored.
-pub(crate) fn retry_ignores_delay(action: SettleAction, _: &JobRecord, _: Timestamp) -> SettleAction {
+pub(crate) fn retry_ignores_delay(
+    action: SettleAction,
+    _: &JobRecord,
+    _: Timestamp,
+) -> SettleAction {
     match action {
         SettleAction::Retry { error, .. } => SettleAction::Retry { error, delay: None },
         action => action,
@@ -256,12 +264,20 @@ fn with_backoff(action: SettleAction, delay: impl FnOnce() -> Duration) -> Settl
 }
 
 /// The backoff grows by the attempt, not by its power.
-pub(crate) fn backoff_is_linear(action: SettleAction, job: &JobRecord, _: Timestamp) -> SettleAction {
+pub(crate) fn backoff_is_linear(
+    action: SettleAction,
+    job: &JobRecord,
+    _: Timestamp,
+) -> SettleAction {
     with_backoff(action, || (job.retry_base * job.attempt).min(Duration::from_secs(3_600)))
 }
 
 /// The backoff has no jitter.
-pub(crate) fn backoff_has_no_jitter(action: SettleAction, job: &JobRecord, _: Timestamp) -> SettleAction {
+pub(crate) fn backoff_has_no_jitter(
+    action: SettleAction,
+    job: &JobRecord,
+    _: Timestamp,
+) -> SettleAction {
     with_backoff(action, || {
         let factor = 1_u32.checked_shl(job.attempt.saturating_sub(1)).unwrap_or(u32::MAX);
         job.retry_base.saturating_mul(factor).min(Duration::from_secs(3_600))
@@ -269,7 +285,11 @@ pub(crate) fn backoff_has_no_jitter(action: SettleAction, job: &JobRecord, _: Ti
 }
 
 /// The backoff isn't capped.
-pub(crate) fn backoff_has_no_cap(action: SettleAction, job: &JobRecord, _: Timestamp) -> SettleAction {
+pub(crate) fn backoff_has_no_cap(
+    action: SettleAction,
+    job: &JobRecord,
+    _: Timestamp,
+) -> SettleAction {
     with_backoff(action, || {
         let factor = 1_u32.checked_shl(job.attempt.saturating_sub(1)).unwrap_or(u32::MAX);
         job.retry_base.saturating_mul(factor).mul_f64(0.75)
@@ -277,7 +297,11 @@ pub(crate) fn backoff_has_no_cap(action: SettleAction, job: &JobRecord, _: Times
 }
 
 /// The backoff wraps around at high attempts.
-pub(crate) fn backoff_overflows(action: SettleAction, job: &JobRecord, _: Timestamp) -> SettleAction {
+pub(crate) fn backoff_overflows(
+    action: SettleAction,
+    job: &JobRecord,
+    _: Timestamp,
+) -> SettleAction {
     if job.attempt < 20 {
         return action;
     }

@@ -1,12 +1,13 @@
 //! Runs the rows on a broken engine and tells a rule that bites from a fault that stumbles.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
-use alkstore_core::{BoxFuture, Error, Result, Store, Timestamp, async_trait};
+use alkstore_core::{BoxFuture, Result, Store, StoreId, Timestamp, async_trait};
 use alkstore_suite::fault::{Layer, layered};
 use alkstore_suite::{Capabilities, Data, OpenOptions, ROWS, Row, StoreFactory};
 use futures_util::FutureExt;
@@ -17,13 +18,13 @@ use crate::support;
 const PATIENCE: Duration = Duration::from_millis(600);
 
 /// A row that neither ends nor loses its patience hangs: its rule is broken as well.
-const HANGS_AFTER: Duration = Duration::from_secs(6);
+const HANGS_AFTER: Duration = Duration::from_secs(20);
 
 /// Most of a row's time is waiting.
 const THREADS: usize = 8;
 
 /// Makes the layer of a broken engine over fresh data; the clock is the data's.
-pub(crate) type MakeLayer = fn(Arc<dyn Data>) -> Arc<dyn Layer>;
+pub(crate) type MakeLayer = fn(Arc<Noted>) -> Arc<dyn Layer>;
 
 /// How a row ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +49,7 @@ impl StoreFactory for BrokenFactory {
     }
 
     async fn fresh(&self) -> Arc<dyn Data> {
-        let inner = self.inner.fresh().await;
+        let inner = Arc::new(Noted { inner: self.inner.fresh().await, options: Mutex::default() });
         let layer = (self.make)(inner.clone());
         Arc::new(BrokenData { inner, layer })
     }
@@ -66,8 +67,40 @@ impl StoreFactory for BrokenFactory {
     }
 }
 
-struct BrokenData {
+/// The data beneath a layer, with the options of each store on them.
+pub(crate) struct Noted {
     inner: Arc<dyn Data>,
+    options: Mutex<HashMap<StoreId, OpenOptions>>,
+}
+
+impl Noted {
+    /// How a store was opened.
+    pub(crate) fn options(&self, store: StoreId) -> OpenOptions {
+        let options = self.options.lock().expect("nothing panics while it is held");
+        options.get(&store).copied().unwrap_or_default()
+    }
+}
+
+#[async_trait]
+impl Data for Noted {
+    async fn open(&self, options: OpenOptions) -> Result<Arc<dyn Store>> {
+        let store = self.inner.open(options).await?;
+        let mut noted = self.options.lock().expect("nothing panics while it is held");
+        noted.insert(store.store_id(), options);
+        Ok(store)
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.inner.advance(by).await;
+    }
+
+    async fn now(&self) -> Timestamp {
+        self.inner.now().await
+    }
+}
+
+struct BrokenData {
+    inner: Arc<Noted>,
     layer: Arc<dyn Layer>,
 }
 
@@ -83,10 +116,6 @@ impl Data for BrokenData {
 
     async fn now(&self) -> Timestamp {
         self.inner.now().await
-    }
-
-    fn with_failing_ticks(&self, store: Arc<dyn Store>, errors: Vec<Error>) -> Arc<dyn Store> {
-        self.inner.with_failing_ticks(store, errors)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use alkstore_core::{
     Acquired, Error, Lease, LocalName, LockInfo, LockName, LockRef, Result, Store, Timestamp,
@@ -81,6 +82,8 @@ pub(crate) enum Grip {
     RenewalAdds,
     /// Dropping the handle leaves it held.
     NotAbandoned,
+    /// It is held a millisecond longer than it says.
+    HeldLonger,
 }
 
 /// Holds locks badly.
@@ -93,6 +96,14 @@ impl HoldsBadly {
     pub(crate) fn new(grip: Grip, data: Arc<dyn Data>) -> Arc<dyn Layer> {
         Arc::new(Self { grip, data })
     }
+
+    /// The ttl that the engine is told, and by how much what it says is made to look earlier.
+    fn ttl(&self, ttl: Lease) -> (Lease, i64) {
+        match Lease::new("ttl", ttl.as_duration() + Duration::from_millis(1)) {
+            Ok(longer) if self.grip == Grip::HeldLonger => (longer, 1),
+            _ => (ttl, 0),
+        }
+    }
 }
 
 #[async_trait]
@@ -104,7 +115,10 @@ impl Layer for HoldsBadly {
         owner: &LocalName,
         ttl: Lease,
     ) -> Result<Acquired> {
-        let acquired = inner.acquire_lock(name, owner, ttl).await?;
+        let (ttl, early) = self.ttl(ttl);
+        let mut acquired = inner.acquire_lock(name, owner, ttl).await?;
+        let (Acquired::Held { expires_at: at, .. } | Acquired::Busy { until: at }) = &mut acquired;
+        *at = at.plus_millis(-early);
         if self.grip == Grip::Reentrant
             && let Acquired::Busy { until } = acquired
             && let Some(held) = holder(inner, name).await?
@@ -118,15 +132,27 @@ impl Layer for HoldsBadly {
     async fn renew_lock(&self, inner: &dyn Store, lock: &LockRef, ttl: Lease) -> Result<Timestamp> {
         let left = match holder(inner, &lock.name).await? {
             Some(held) => Timestamp::from(held.expires_at).since(self.data.now().await),
-            None => std::time::Duration::ZERO,
+            None => Duration::ZERO,
         };
         match self.grip {
             Grip::RenewalAdds => {
                 let sum = Lease::new("ttl", left + ttl.as_duration()).unwrap_or(ttl);
                 inner.renew_lock(lock, sum).await
             }
-            _ => inner.renew_lock(lock, ttl).await,
+            _ => {
+                let (ttl, early) = self.ttl(ttl);
+                Ok(inner.renew_lock(lock, ttl).await?.plus_millis(-early))
+            }
         }
+    }
+
+    async fn held_locks(&self, inner: &dyn Store) -> Result<Vec<LockInfo>> {
+        let mut locks = inner.held_locks().await?;
+        let (_, early) = self.ttl(Lease::new("ttl", Duration::from_secs(1))?);
+        for lock in &mut locks {
+            lock.expires_at -= Duration::from_millis(early.unsigned_abs());
+        }
+        Ok(locks)
     }
 
     async fn release_lock(&self, inner: &dyn Store, lock: &LockRef) -> Result<()> {

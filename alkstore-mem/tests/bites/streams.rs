@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use alkstore_core::{
     ChannelName, EngineTx, Error, Event, EventSpec, Listener, ListenerLimits, ListenerSender,
-    LocalName, Message, Offset, Payload, Result, Store, StreamInfo, StreamName, async_trait,
+    LocalName, Offset, Payload, Result, Store, StreamInfo, StreamName, async_trait,
 };
-use alkstore_suite::Data;
 use alkstore_suite::fault::{Layer, TxLayer, layered_tx};
+use alkstore_suite::{Data, OpenOptions};
 use parking_lot::Mutex;
-use tokio::task::yield_now;
+use tokio::task::{AbortHandle, yield_now};
+
+use crate::harness::Noted;
 
 /// A stream that was trimmed to its end begins at 1 again.
 #[derive(Default)]
@@ -364,131 +366,90 @@ pub(crate) enum Ear {
     Outlives,
     /// One of several on a channel gets a message.
     OneOfMany,
+    /// Nothing goes wrong.
+    Well,
 }
 
-/// Listens badly: to messages that this layer passes on itself.
+/// Listens badly: what arrives goes through a second buffer, which a task fills.
 pub(crate) struct ListensBadly {
     ear: Ear,
-    open: Arc<Mutex<Vec<Open>>>,
-    data: Arc<dyn Data>,
-}
-
-#[derive(Clone)]
-struct Open {
-    id: usize,
-    channel: ChannelName,
-    sender: ListenerSender,
-    got: Arc<AtomicUsize>,
-}
-
-struct Registered(usize, Arc<Mutex<Vec<Open>>>, Option<Listener>);
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        self.1.lock().retain(|open| open.id != self.0);
-    }
+    data: Arc<Noted>,
+    first: Mutex<HashMap<ChannelName, usize>>,
 }
 
 impl ListensBadly {
-    pub(crate) fn new(ear: Ear, data: Arc<dyn Data>) -> Arc<dyn Layer> {
-        Arc::new(Self { ear, open: Arc::default(), data })
+    pub(crate) fn new(ear: Ear, data: Arc<Noted>) -> Arc<dyn Layer> {
+        Arc::new(Self { ear, data, first: Mutex::default() })
     }
+}
 
-    fn deliver(&self, channel: &ChannelName, payload: &Payload) {
-        let most = ListenerLimits::default().messages;
-        let mut open = self.open.lock().clone();
-        open.retain(|open| open.channel == *channel);
-        if self.ear == Ear::OneOfMany {
-            open.truncate(1);
-        }
-        for open in open {
-            let got = open.got.fetch_add(1, Ordering::Relaxed);
-            let waker = match self.ear {
-                Ear::DropsNewest if got >= most => open.sender.lagged(),
-                Ear::DropsQuietly if got >= most => None,
-                _ => open.sender.send(Message::new(channel.clone(), payload.clone())),
-            };
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+struct Pumping(AbortHandle);
+
+impl Drop for Pumping {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Passes on what one listener hears; ends where the other ends.
+async fn pump(ear: Ear, most: usize, mut heard: Listener, mut end: Listener, to: ListenerSender) {
+    let mut got = 0;
+    loop {
+        let message = tokio::select! {
+            biased;
+            message = heard.recv() => message,
+            () = ended(&mut end), if ear != Ear::Outlives => None,
+        };
+        let Some(Ok(message)) = message else { break };
+        got += 1;
+        let waker = match ear {
+            Ear::DropsNewest if got > most => to.lagged(),
+            Ear::DropsQuietly if got > most => None,
+            _ => to.send(message),
+        };
+        if let Some(waker) = waker {
+            waker.wake();
         }
     }
+    if let Some(waker) = to.end() {
+        waker.wake();
+    }
+}
+
+async fn ended(listener: &mut Listener) {
+    while listener.recv().await.is_some() {}
 }
 
 #[async_trait]
 impl Layer for ListensBadly {
-    async fn send_message(
-        &self,
-        inner: &dyn Store,
-        channel: &ChannelName,
-        payload: Payload,
-    ) -> Result<()> {
-        inner.send_message(channel, payload.clone()).await?;
-        self.deliver(channel, &payload);
-        Ok(())
-    }
-
     async fn open_listener(&self, inner: &dyn Store, channel: &ChannelName) -> Result<Listener> {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let refused = inner.open_listener(channel).await?;
-        if self.ear == Ear::Outlives {
-            // Its store is kept by nobody but the listener, which is why it never closes.
-            drop(refused);
-            let other = self.data.open(alkstore_suite::OpenOptions::default()).await?;
-            let listener = other.open_listener(channel).await;
-            std::mem::forget(other);
-            return listener;
-        }
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let limits = ListenerLimits { messages: usize::MAX, bytes: usize::MAX };
-        let open = self.open.clone();
-        Ok(Listener::new(channel.clone(), limits, |sender| {
-            let got = Arc::default();
-            open.lock().push(Open { id, channel: channel.clone(), sender, got });
-            Box::new(Registered(id, open.clone(), Some(refused)))
+        let end = inner.open_listener(channel).await?;
+        let all = ListenerLimits { messages: usize::MAX, bytes: usize::MAX };
+        let options = OpenOptions { listener: Some(all), ..OpenOptions::default() };
+        let store = self.data.open(options).await?;
+        let heard = store.open_listener(channel).await?;
+        let most = self.data.options(inner.store_id()).listener.unwrap_or_default().messages;
+        let nth = {
+            let mut first = self.first.lock();
+            let opened = first.entry(channel.clone()).or_default();
+            *opened += 1;
+            *opened
+        };
+        let ear = self.ear;
+        Ok(Listener::new(channel.clone(), all, |to| {
+            let deaf = ear == Ear::OneOfMany && nth > 1;
+            let task = tokio::spawn(async move {
+                // It keeps the listener's own source open.
+                let _store = store;
+                if deaf {
+                    let mut end = end;
+                    ended(&mut end).await;
+                    to.end().into_iter().for_each(std::task::Waker::wake);
+                } else {
+                    pump(ear, most, heard, end, to).await;
+                }
+            });
+            Box::new(Pumping(task.abort_handle()))
         }))
-    }
-
-    async fn begin(&self, inner: &dyn Store) -> Result<Box<dyn EngineTx>> {
-        let ears = Self { ear: self.ear, open: self.open.clone(), data: self.data.clone() };
-        Ok(layered_tx(inner.begin().await?, HeardAtCommit { ears, sent: Vec::new() }))
-    }
-
-    async fn shut_down(&self, inner: &dyn Store) -> Result<()> {
-        inner.shut_down().await?;
-        let open: Vec<_> = self.open.lock().drain(..).collect();
-        for open in open {
-            if let Some(waker) = open.sender.end() {
-                waker.wake();
-            }
-        }
-        Ok(())
-    }
-}
-
-struct HeardAtCommit {
-    ears: ListensBadly,
-    sent: Vec<(ChannelName, Payload)>,
-}
-
-#[async_trait]
-impl TxLayer for HeardAtCommit {
-    async fn send_message(
-        &mut self,
-        inner: &mut dyn EngineTx,
-        channel: &ChannelName,
-        payload: Payload,
-    ) -> Result<()> {
-        inner.send_message(channel, payload.clone()).await?;
-        self.sent.push((channel.clone(), payload));
-        Ok(())
-    }
-
-    async fn commit(self: Box<Self>, inner: Box<dyn EngineTx>) -> Result<()> {
-        inner.commit().await?;
-        for (channel, payload) in &self.sent {
-            self.ears.deliver(channel, payload);
-        }
-        Ok(())
     }
 }

@@ -23,10 +23,6 @@ fn normalized(payload: &Payload) -> Payload {
     Payload::stored(value.to_string())
 }
 
-fn later(ttl: Lease, millis: u64) -> Lease {
-    Lease::new("ttl", ttl.as_duration() + Duration::from_millis(millis)).unwrap_or(ttl)
-}
-
 fn early(at: SystemTime, millis: i64) -> SystemTime {
     Timestamp::from(at).plus_millis(-millis).into()
 }
@@ -573,7 +569,7 @@ fn locks() -> Vec<Broken> {
         ),
         broken(
             "a lock holds a millisecond longer",
-            |_| Edits { ttl: |ttl| later(ttl, 1), ..NONE }.layer(),
+            |data| HoldsBadly::new(Grip::HeldLonger, data),
             &[],
         ),
         broken(
@@ -692,11 +688,6 @@ fn txs() -> Vec<Broken> {
             &[],
         ),
         broken(
-            "a commit loses its settlements",
-            |data| StagesBadly::new(Slip::LosesSettlements, data),
-            &[],
-        ),
-        broken(
             "a staged settlement isn't fenced",
             |data| StagesBadly::new(Slip::NotFenced, data),
             &[],
@@ -742,6 +733,7 @@ pub(crate) fn whole() -> Vec<Broken> {
         broken("everything is forwarded", |_| Arc::new(Forwards), &[]),
         broken("nothing is edited", |_| NONE.layer(), &[]),
         broken("no wake is missed", |_| Misses::new(Miss::Nothing), &[]),
+        broken("listeners hear through a task", |data| ListensBadly::new(Ear::Well, data), &[]),
         broken("transactions are staged well", |data| StagesBadly::new(Slip::Nothing, data), &[]),
     ];
     engines.into_iter().map(|engine| Broken { mechanisms: "CQSNLHOX", ..engine }).collect()

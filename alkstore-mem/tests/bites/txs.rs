@@ -38,8 +38,6 @@ pub(crate) enum Slip {
     LosesEvents,
     /// Its offsets are lost.
     LosesOffsets,
-    /// Its settlements are lost.
-    LosesSettlements,
     /// Its settlements aren't fenced.
     NotFenced,
     /// Its settlements are seen before the commit.
@@ -144,11 +142,6 @@ impl TxLayer for Staged {
                 }
                 let foretold = self.foretold(&item).await;
                 self.settlements.push(item);
-                Ok(foretold)
-            }
-            Slip::LosesSettlements => {
-                let foretold = self.foretold(&item).await;
-                self.store.find_job(&item.claim.queue, item.claim.id).await?;
                 Ok(foretold)
             }
             Slip::NotFenced => {
