@@ -258,7 +258,7 @@ impl NewJob {
 pub enum Due {
     /// This long after the enqueue.
     After(Duration),
-    /// At this instant; where it is past, it still orders the job among the others.
+    /// At this instant, or at the enqueue where it is past.
     At(Timestamp),
 }
 
