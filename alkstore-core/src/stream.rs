@@ -320,6 +320,11 @@ impl Stream {
         Self { store, name }
     }
 
+    /// The engine itself: through the `Arc` each call would be boxed twice.
+    fn engine(&self) -> &dyn Store {
+        &*self.store
+    }
+
     /// The stream's name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -371,7 +376,7 @@ impl Stream {
     /// Dropped, it has appended all events or none.
     pub async fn publish_many(&self, events: Vec<NewEvent>) -> Result<Vec<Offset>> {
         let events = self.check(events)?;
-        self.store.append_events(&self.name, events).await
+        self.engine().append_events(&self.name, events).await
     }
 
     /// Appends an event when the transaction commits; it takes its place then, so there is no
@@ -425,7 +430,7 @@ impl Stream {
     ///
     /// Cancel-safe.
     pub async fn read(&self, after: Offset, limit: usize) -> Result<Vec<Event>> {
-        self.store.read_events(&self.name, after, limit).await
+        self.engine().read_events(&self.name, after, limit).await
     }
 
     /// As [`read`](Self::read), inside a transaction. It reads the committed log: what the
@@ -458,7 +463,7 @@ impl Stream {
     ///
     /// Dropped, it has deleted all of them or none.
     pub async fn trim_to(&self, horizon: Offset) -> Result<u64> {
-        self.store.trim_stream(&self.name, horizon).await
+        self.engine().trim_stream(&self.name, horizon).await
     }
 
     /// What the stream holds, and how far its consumers have come.
@@ -471,7 +476,7 @@ impl Stream {
     ///
     /// Cancel-safe.
     pub async fn info(&self) -> Result<StreamInfo> {
-        one_result(self.store.stream_info(Some(&self.name)).await?)
+        one_result(self.engine().stream_info(Some(&self.name)).await?)
     }
 
     /// Forgets the offset that a consumer saved. `false` where it never saved one.
@@ -485,7 +490,7 @@ impl Stream {
     /// Dropped, it has forgotten the consumer or not.
     pub async fn forget_consumer(&self, name: &str) -> Result<bool> {
         let consumer = LocalName::new(name)?;
-        self.store.delete_consumer(&self.name, &consumer).await
+        self.engine().delete_consumer(&self.name, &consumer).await
     }
 
     /// A live tail of everything strictly after an offset; it saves nothing.

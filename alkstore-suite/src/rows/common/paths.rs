@@ -51,7 +51,7 @@ impl Paths {
                 "enqueue_many",
                 match NewJob::new(make()) {
                     Ok(job) => {
-                        let jobs = vec![NewJob::new(&"small").unwrap(), job];
+                        let jobs = vec![NewJob::new("small").unwrap(), job];
                         queue("enqueue_many").enqueue_many(jobs).await.map(drop)
                     }
                     Err(error) => Err(error),
@@ -67,7 +67,7 @@ impl Paths {
                 "publish_many",
                 match NewEvent::new(make()) {
                     Ok(event) => {
-                        let events = vec![NewEvent::new(&"small").unwrap(), event];
+                        let events = vec![NewEvent::new("small").unwrap(), event];
                         stream("publish_many").publish_many(events).await.map(drop)
                     }
                     Err(error) => Err(error),

@@ -112,7 +112,7 @@ impl Everything {
         let (queue, outbox) = (store.queue("new").unwrap(), store.outbox("mails").unwrap());
         let stream = store.stream("log").unwrap();
         queue.enqueue_tx(tx, &"one", EnqueueOpts::new()).await.unwrap();
-        let two = vec![NewJob::new(&"two").unwrap(), NewJob::new(&"three").unwrap()];
+        let two = vec![NewJob::new("two").unwrap(), NewJob::new("three").unwrap()];
         let ids = queue.enqueue_many_tx(tx, two).await.unwrap();
         assert!(ids.len() == 2 && ids[0] < ids[1], "{ids:?}");
         outbox.enqueue_tx(tx, &"mail", OutboxOpts::new()).await.unwrap();
@@ -121,7 +121,7 @@ impl Everything {
         assert!(matches!(retried, Retried::Again { .. }), "{retried:?}");
         self.failed.fail_tx(tx, "broken").await.unwrap();
         stream.publish_tx(tx, &"first", PublishOpts::new()).await.unwrap();
-        let more = vec![NewEvent::new(&"second").unwrap(), NewEvent::new(&"third").unwrap()];
+        let more = vec![NewEvent::new("second").unwrap(), NewEvent::new("third").unwrap()];
         stream.publish_many_tx(tx, more).await.unwrap();
         stream.consumer("reader").unwrap().save_offset_tx(tx, offset(1)).await.unwrap();
         tx.notify_tx(Self::CHANNEL, &"rung").await.unwrap();
