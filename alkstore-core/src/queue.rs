@@ -13,7 +13,7 @@ use crate::job::{ClaimedJob, Job, SettleAction, Settled, Settlement};
 use crate::name::{LocalName, QueueName};
 use crate::payload::{Headers, IntoPayload, Payload};
 use crate::store::Store;
-use crate::time::{Countdown, Lease, Timestamp};
+use crate::time::{Countdown, Lease, Timestamp, whole_millis};
 use crate::tx::Tx;
 use crate::wake::{Backoff, Topic, Wait, one_result};
 
@@ -136,8 +136,15 @@ setters!(QueueOpts {
 });
 
 impl QueueOpts {
-    fn check(&self) -> Result<()> {
-        check_stamps(self.visibility_timeout, self.max_attempts)
+    /// Checks the options and brings their durations to whole milliseconds.
+    fn checked(self) -> Result<Self> {
+        check_stamps(self.visibility_timeout, self.max_attempts)?;
+        Ok(Self {
+            visibility_timeout: self.visibility_timeout.map(whole_millis),
+            retry_base: self.retry_base.map(whole_millis),
+            dead_retention: self.dead_retention.map(whole_millis),
+            ..self
+        })
     }
 }
 
@@ -602,8 +609,7 @@ impl fmt::Debug for Queue {
 
 impl Queue {
     pub(crate) fn new(store: Arc<dyn Store>, name: QueueName, opts: QueueOpts) -> Result<Self> {
-        opts.check()?;
-        Ok(Self { store, name, opts })
+        Ok(Self { store, name, opts: opts.checked()? })
     }
 
     /// The queue's name.

@@ -12,7 +12,7 @@ use crate::payload::{Headers, Payload};
 use crate::queue::{check_stamps, setters};
 use crate::stop::StopToken;
 use crate::store::Store;
-use crate::time::{Lease, Timestamp};
+use crate::time::{Lease, Timestamp, whole_millis};
 use crate::wake::{Backoff, Topic, Wait, unless_stopped};
 
 /// How many boundaries of a schedule fire at most in one tick; the rest is skipped.
@@ -65,8 +65,16 @@ setters!(ScheduleOpts {
 });
 
 impl ScheduleOpts {
-    pub(crate) fn check(&self) -> Result<()> {
-        check_stamps(self.visibility_timeout, self.max_attempts)
+    /// Checks the options and brings their durations to whole milliseconds.
+    pub(crate) fn checked(self) -> Result<Self> {
+        check_stamps(self.visibility_timeout, self.max_attempts)?;
+        Ok(Self {
+            expires: self.expires.map(whole_millis),
+            visibility_timeout: self.visibility_timeout.map(whole_millis),
+            retry_base: self.retry_base.map(whole_millis),
+            dead_retention: self.dead_retention.map(whole_millis),
+            ..self
+        })
     }
 }
 
