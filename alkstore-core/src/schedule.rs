@@ -65,16 +65,13 @@ setters!(ScheduleOpts {
 });
 
 impl ScheduleOpts {
-    /// Checks the options and brings their durations to whole milliseconds.
-    pub(crate) fn checked(self) -> Result<Self> {
+    pub(crate) fn checked(mut self) -> Result<Self> {
         check_stamps(self.visibility_timeout, self.max_attempts)?;
-        Ok(Self {
-            expires: self.expires.map(whole_millis),
-            visibility_timeout: self.visibility_timeout.map(whole_millis),
-            retry_base: self.retry_base.map(whole_millis),
-            dead_retention: self.dead_retention.map(whole_millis),
-            ..self
-        })
+        self.expires = self.expires.map(whole_millis);
+        self.visibility_timeout = self.visibility_timeout.map(whole_millis);
+        self.retry_base = self.retry_base.map(whole_millis);
+        self.dead_retention = self.dead_retention.map(whole_millis);
+        Ok(self)
     }
 }
 

@@ -15,7 +15,7 @@ pub fn ceil_millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// A duration in whole milliseconds, rounded up, as engines keep it.
+/// A duration as it is stored: whole milliseconds, rounded up.
 pub(crate) fn whole_millis(duration: Duration) -> Duration {
     Duration::from_millis(ceil_millis(duration).unsigned_abs())
 }
