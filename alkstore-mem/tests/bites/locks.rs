@@ -262,3 +262,21 @@ impl Layer for ManyLeaders {
         inner.release_lock(lock).await
     }
 }
+
+/// An acquisition whose caller is gone is held all the same.
+pub(crate) struct KeepsDroppedLocks;
+
+#[async_trait]
+impl Layer for KeepsDroppedLocks {
+    async fn acquire_lock(
+        &self,
+        inner: &dyn Store,
+        name: &LockName,
+        owner: &LocalName,
+        ttl: Lease,
+    ) -> Result<Acquired> {
+        let (store, name, owner) = (inner.shared(), name.clone(), owner.clone());
+        let acquiring = tokio::spawn(async move { store.acquire_lock(&name, &owner, ttl).await });
+        acquiring.await.unwrap_or_else(|_| Err(Error::engine("the call was cut off")))
+    }
+}

@@ -1,13 +1,14 @@
 //! Engines that miss wakes, or break a rule of closing.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use alkstore_core::{
-    Claimed, DeadSelection, EngineTx, Error, EventSpec, JobId, JobSpec, LocalName, LockName,
-    LockRef, Offset, QueueName, QueueOpts, Result, Schedule, ScheduleName, ScheduleSpec, Settled,
-    Settlement, Store, StoreId, StreamName, Topic, Wait, Watch, WeakStore, async_trait,
+    ChannelName, Claimed, DeadSelection, EngineTx, Error, EventSpec, JobId, JobSpec, Listener,
+    LocalName, LockName, LockRef, Offset, QueueName, QueueOpts, Result, Schedule, ScheduleName,
+    ScheduleSpec, Settled, Settlement, Store, StoreId, StreamName, Tick, Topic, Wait, Watch,
+    WeakStore, async_trait,
 };
 use alkstore_suite::fault::{Layer, TxLayer, layered_tx};
 use parking_lot::Mutex;
@@ -34,6 +35,8 @@ pub(crate) enum Miss {
     Abandon,
     /// That of a changed schedule.
     Schedule,
+    /// That of a job which a schedule fired.
+    Fire,
     /// That of a commit.
     Commit,
     /// That of a commit, whose wakes come when its parts are staged.
@@ -202,6 +205,20 @@ impl Layer for Misses {
         Ok(changed)
     }
 
+    async fn delete_schedule(&self, inner: &dyn Store, name: &ScheduleName) -> Result<bool> {
+        let known = inner.delete_schedule(name).await?;
+        self.ring_unless(Miss::Schedule);
+        Ok(known)
+    }
+
+    async fn tick_schedules(&self, inner: &dyn Store) -> Result<Tick> {
+        let tick = inner.tick_schedules().await?;
+        if tick.fired > 0 {
+            self.ring_unless(Miss::Fire);
+        }
+        Ok(tick)
+    }
+
     async fn begin(&self, inner: &dyn Store) -> Result<Box<dyn EngineTx>> {
         let tx = MissesInTx { miss: self.miss, bell: self.bell.clone() };
         Ok(layered_tx(inner.begin().await?, tx))
@@ -285,18 +302,26 @@ pub(crate) enum Close {
     Once,
     /// Who waits isn't told.
     WaitersHang,
+    /// Not even the last handle's drop closes.
+    Leaks,
 }
 
 /// Closes badly.
 pub(crate) struct ClosesBadly {
     close: Close,
     open: Mutex<Vec<Arc<dyn WeakStore>>>,
+    leaked: Mutex<HashMap<StoreId, Arc<dyn Store>>>,
     closed: Mutex<HashSet<StoreId>>,
 }
 
 impl ClosesBadly {
     pub(crate) fn new(close: Close) -> Arc<dyn Layer> {
-        Arc::new(Self { close, open: Mutex::default(), closed: Mutex::default() })
+        Arc::new(Self {
+            close,
+            open: Mutex::default(),
+            leaked: Mutex::default(),
+            closed: Mutex::default(),
+        })
     }
 }
 
@@ -306,6 +331,9 @@ impl Layer for ClosesBadly {
         let mut open = self.open.lock();
         if open.len() < 64 {
             open.push(inner.weak());
+        }
+        if self.close == Close::Leaks {
+            self.leaked.lock().entry(inner.store_id()).or_insert_with(|| inner.shared());
         }
         inner.limits()
     }
@@ -326,7 +354,13 @@ impl Layer for ClosesBadly {
         }
     }
 
+    async fn open_listener(&self, inner: &dyn Store, channel: &ChannelName) -> Result<Listener> {
+        self.limits(inner);
+        inner.open_listener(channel).await
+    }
+
     async fn watch(&self, inner: &dyn Store, topic: Topic) -> Result<Box<dyn Watch>> {
+        self.limits(inner);
         let inner = inner.watch(topic).await?;
         Ok(if self.close == Close::WaitersHang { Box::new(Deaf(inner)) } else { inner })
     }
