@@ -117,8 +117,9 @@ impl Layer for HoldsBadly {
     ) -> Result<Acquired> {
         let (ttl, early) = self.ttl(ttl);
         let mut acquired = inner.acquire_lock(name, owner, ttl).await?;
-        let (Acquired::Held { expires_at: at, .. } | Acquired::Busy { until: at }) = &mut acquired;
-        *at = at.plus_millis(-early);
+        if let Acquired::Held { expires_at, .. } = &mut acquired {
+            *expires_at = expires_at.plus_millis(-early);
+        }
         if self.grip == Grip::Reentrant
             && let Acquired::Busy { until } = acquired
             && let Some(held) = holder(inner, name).await?

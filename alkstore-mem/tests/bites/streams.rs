@@ -366,8 +366,6 @@ pub(crate) enum Ear {
     Outlives,
     /// One of several on a channel gets a message.
     OneOfMany,
-    /// Nothing goes wrong.
-    Well,
 }
 
 /// Listens badly: what arrives goes through a second buffer, which a task fills.
@@ -428,7 +426,8 @@ impl Layer for ListensBadly {
         let options = OpenOptions { listener: Some(all), ..OpenOptions::default() };
         let store = self.data.open(options).await?;
         let heard = store.open_listener(channel).await?;
-        let most = self.data.options(inner.store_id()).listener.unwrap_or_default().messages;
+        let told = self.data.options(inner.store_id()).listener.unwrap_or_default();
+        let most = told.messages;
         let nth = {
             let mut first = self.first.lock();
             let opened = first.entry(channel.clone()).or_default();
@@ -436,7 +435,11 @@ impl Layer for ListensBadly {
             *opened
         };
         let ear = self.ear;
-        Ok(Listener::new(channel.clone(), all, |to| {
+        let limits = match ear {
+            Ear::DropsNewest | Ear::DropsQuietly | Ear::Unbounded => all,
+            Ear::Outlives | Ear::OneOfMany => told,
+        };
+        Ok(Listener::new(channel.clone(), limits, |to| {
             let deaf = ear == Ear::OneOfMany && nth > 1;
             let task = tokio::spawn(async move {
                 // It keeps the listener's own source open.

@@ -1219,7 +1219,6 @@ pub(crate) fn whole() -> Vec<Broken> {
         broken("everything is forwarded", |_| Arc::new(Forwards), &[]),
         broken("nothing is edited", |_| NONE.layer(), &[]),
         broken("no wake is missed", |_| Misses::new(Miss::Nothing), &[]),
-        broken("listeners hear through a task", |data| ListensBadly::new(Ear::Well, data), &[]),
         broken("transactions are staged well", |data| StagesBadly::new(Slip::Nothing, data), &[]),
     ];
     engines.into_iter().map(|engine| Broken { mechanisms: "CQSNLHOX", ..engine }).collect()
