@@ -53,7 +53,7 @@ pub async fn open_with(config: StoreConfig) -> Result<Arc<dyn Store>> {
         #[cfg(feature = "mem")]
         "memory" => crate::memory::open(&config, rest),
         #[cfg(not(feature = "mem"))]
-        "memory" => Err(no_engine(&config.url, "; its feature \"mem\" is disabled")),
+        "memory" => Err(no_engine(&config.url, "; the memory engine's feature is disabled")),
         "sqlite" => Err(no_engine(&config.url, "; it has no SQLite engine")),
         "postgres" | "postgresql" => Err(no_engine(&config.url, "; it has no Postgres engine")),
         _ => Err(no_engine(&config.url, "")),
@@ -65,4 +65,16 @@ fn no_engine(url: &str, why: &str) -> Error {
         if cfg!(feature = "mem") { "\"memory:\"" } else { "none, enable the feature \"mem\"" };
     let expected = format!("the URL of an engine that this build of alkstore has: {ENGINES}{why}");
     Error::invalid_argument("url", masked(url), expected)
+}
+
+#[cfg(all(test, not(feature = "mem")))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_disabled_feature_is_named() {
+        let error = open("memory:").await.err().expect("it is refused").to_string();
+        assert!(error.contains(r#"invalid argument url: "memory:""#), "{error}");
+        assert!(error.contains(r#"none, enable the feature "mem""#), "{error}");
+    }
 }

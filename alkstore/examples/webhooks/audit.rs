@@ -5,8 +5,8 @@ use std::time::Duration;
 use alkstore::prelude::*;
 use tokio::sync::watch;
 
-use crate::Failure;
-use crate::screen::Screen;
+use super::Failure;
+use super::screen::Screen;
 
 const CONSUMER: &str = "audit";
 
@@ -86,6 +86,7 @@ async fn next(
     let all_seen = |head: &Option<Offset>| head.is_some_and(|head| last >= head);
     tokio::select! {
         event = events.recv() => Ok(event.transpose()?),
-        _ = async { published.wait_for(all_seen).await.is_ok() } => Ok(None),
+        // The publisher leaves once it has told the head, and there may be more to see.
+        true = async { published.wait_for(all_seen).await.is_ok() } => Ok(None),
     }
 }

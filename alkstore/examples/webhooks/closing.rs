@@ -7,11 +7,11 @@ use std::time::Duration;
 use alkstore::prelude::*;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-use crate::audit::Audit;
-use crate::courier::Tried;
-use crate::deliveries::Incoming;
-use crate::receiver::{Arrivals, Seen};
-use crate::run::millis;
+use super::audit::Audit;
+use super::courier::Tried;
+use super::deliveries::Incoming;
+use super::receiver::{Arrivals, Seen};
+use super::run::millis;
 
 /// A boundary that a schedule lies this far behind is skipped.
 const MAX_FIRES: u64 = alkstore::MAX_FIRES as u64;

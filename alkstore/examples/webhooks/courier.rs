@@ -11,7 +11,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-use crate::receiver::{DELIVERY_HEADER, EVENT_HEADER, KEY_HEADER};
+use super::receiver::{DELIVERY_HEADER, EVENT_HEADER, KEY_HEADER};
 
 /// How long a courier waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ use axum::http::HeaderValue;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::Failure;
+use super::Failure;
 
 const BUILT_IN: &str = include_str!("data/github-webhooks.jsonl");
 
@@ -29,7 +29,7 @@ struct Line<'a> {
 }
 
 /// Reads them all, so that a bad line is found before anything is sent.
-pub(crate) fn read(file: Option<&Path>, limit: Option<usize>) -> Result<Vec<Incoming>, Failure> {
+pub(crate) fn read(file: Option<&Path>, limit: Option<u32>) -> Result<Vec<Incoming>, Failure> {
     let Some(file) = file else { return parse("the deliveries", BUILT_IN, limit) };
     let name = file.display().to_string();
     let bytes = std::fs::read(file)
@@ -42,7 +42,7 @@ pub(crate) fn read(file: Option<&Path>, limit: Option<usize>) -> Result<Vec<Inco
     parse(&name, text, limit)
 }
 
-fn parse(name: &str, text: &str, limit: Option<usize>) -> Result<Vec<Incoming>, Failure> {
+fn parse(name: &str, text: &str, limit: Option<u32>) -> Result<Vec<Incoming>, Failure> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let incoming: Vec<_> = lines
         .map(|(index, line)| {
@@ -50,7 +50,7 @@ fn parse(name: &str, text: &str, limit: Option<usize>) -> Result<Vec<Incoming>, 
                 Failure::Usage(format!("{name}:{}: it is no delivery: {why}", index + 1))
             })
         })
-        .take(limit.unwrap_or(usize::MAX))
+        .take(limit.map_or(usize::MAX, |limit| limit as usize))
         .collect::<Result<_, _>>()?;
     if incoming.is_empty() {
         return Err(Failure::Usage(format!("{name}: there are no deliveries in it")));

@@ -18,12 +18,12 @@
 )]
 
 mod audit;
-mod closing;
+pub(crate) mod closing;
 mod courier;
 mod deliveries;
 mod receiver;
-mod run;
-mod screen;
+pub(crate) mod run;
+pub(crate) mod screen;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -64,11 +64,11 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) attempts: u32,
     /// How many deliveries come in a second; 0 is as fast as it goes.
-    #[arg(long, value_name = "N", default_value_t = 25)]
+    #[arg(long, value_name = "N", default_value_t = 25, value_parser = clap::value_parser!(u32).range(..=100_000))]
     pub(crate) rate: u32,
     /// Takes only the first of the deliveries.
-    #[arg(long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: Option<u32>,
 }
 
 /// Why a run has no outcome.

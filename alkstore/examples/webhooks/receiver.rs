@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::Cli;
+use super::Cli;
 
 /// What identifies a delivery through all its attempts.
 pub(crate) const KEY_HEADER: &str = "idempotency-key";

@@ -9,13 +9,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use crate::audit::Audit;
-use crate::closing::{Closing, DeadLetter, Reports};
-use crate::courier::Courier;
-use crate::deliveries::{self, Incoming};
-use crate::receiver::Receiver;
-use crate::screen::Screen;
-use crate::{Cli, Failure};
+use super::audit::Audit;
+use super::closing::{Closing, DeadLetter, Reports};
+use super::courier::Courier;
+use super::deliveries::{self, Incoming};
+use super::receiver::Receiver;
+use super::screen::Screen;
+use super::{Cli, Failure};
 
 const REPORT_EVERY: &str = "@every 1s";
 const REPORT: &str = "report";
@@ -29,6 +29,13 @@ pub(crate) async fn run(cli: &Cli, stop: &StopToken, screen: &Screen) -> Result<
         Error::InvalidArgument { .. } => Failure::Usage(format!("can't open the store: {error}")),
         _ => Failure::Fault(format!("can't open the store: {error}")),
     })?;
+    let limit = store.limits().payload;
+    if let Some(large) = incoming.iter().find(|incoming| incoming.body.size() > limit) {
+        let (delivery, size) = (&large.delivery, large.body.size());
+        return Err(Failure::Usage(format!(
+            "delivery {delivery:?} has {size} bytes, and the store takes at most {limit}"
+        )));
+    }
     let receiver = Receiver::start(cli)
         .await
         .map_err(|error| Failure::Fault(format!("can't start the receiver: {error}")))?;
