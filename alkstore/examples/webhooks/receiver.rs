@@ -1,7 +1,6 @@
 //! The receiver: an HTTP server that fails, stalls and refuses, the same at every run of a seed.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,10 +60,13 @@ impl Temper {
         Duration::from_millis(5 + self.roll(delivery, "latency", arrival) % 60)
     }
 
+    /// FNV-1a, so that a seed means the same with every release of Rust.
     fn roll(&self, delivery: &str, what: &str, arrival: u32) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (self.seed, delivery, what, arrival).hash(&mut hasher);
-        hasher.finish()
+        let parts = [delivery.as_bytes(), what.as_bytes(), &arrival.to_le_bytes()].concat();
+        let hash = parts.iter().fold(self.seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        hash ^ (hash >> 32)
     }
 }
 

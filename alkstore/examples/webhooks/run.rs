@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use alkstore::prelude::*;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Interval, MissedTickBehavior};
 
 use super::audit::Audit;
 use super::closing::{Closing, DeadLetter, Reports};
@@ -134,8 +134,7 @@ impl Run<'_> {
         all_published: watch::Sender<Option<Offset>>,
     ) -> Result<Vec<JobId>, Failure> {
         let mut ids = Vec::with_capacity(incoming.len());
-        let mut pace = (self.cli.rate > 0)
-            .then(|| tokio::time::interval(Duration::from_secs(1) / self.cli.rate));
+        let mut pace = (self.cli.rate > 0).then(|| every(Duration::from_secs(1) / self.cli.rate));
         for delivery in incoming {
             if let Some(pace) = &mut pace {
                 tokio::select! { _ = pace.tick() => {}, () = self.stop.stopped() => {} }
@@ -236,8 +235,7 @@ impl Run<'_> {
         earlier: u64,
         published: watch::Receiver<Option<Offset>>,
     ) -> Result<(), Failure> {
-        let mut look = tokio::time::interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look = every(LOOK_EVERY);
         loop {
             look.tick().await;
             // Asked before the stats: what is published later isn't in them.
@@ -266,6 +264,13 @@ impl Run<'_> {
             letters.extend(ours.map(DeadLetter::new));
         }
     }
+}
+
+/// Ticks that aren't made up for.
+fn every(period: Duration) -> Interval {
+    let mut interval = tokio::time::interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
 }
 
 fn waiting(stats: &alkstore::QueueStats) -> u64 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 #[derive(Debug)]
-pub(crate) struct Screen(ProgressBar);
+pub(crate) struct Screen(pub(crate) ProgressBar);
 
 impl Screen {
     pub(crate) fn new() -> Self {
