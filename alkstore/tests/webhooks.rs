@@ -15,7 +15,7 @@ mod webhooks;
 
 use webhooks::closing::{Closing, Fate};
 use webhooks::screen::Screen;
-use webhooks::{Cli, Failure, run};
+use webhooks::{Cli, Failure, deliveries, run};
 
 fn cli(args: &[&str]) -> Cli {
     Cli::parse_from(["webhooks"].iter().chain(args))
@@ -89,7 +89,9 @@ fn each_error_is_noticed(closing: &mut Closing) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interrupted_run_leaves_the_rest_and_adds_up() {
+async fn an_interrupted_run_adds_up_and_the_next_goes_on_from_there() {
+    let store = alkstore::open("memory:").await.unwrap();
+    let incoming = deliveries::read(None, None).unwrap();
     let (stop, screen) = (StopToken::new(), Screen::new());
     let interrupt = async {
         let mut look = tokio::time::interval(Duration::from_millis(5));
@@ -98,15 +100,26 @@ async fn an_interrupted_run_leaves_the_rest_and_adds_up() {
         }
         stop.stop();
     };
-    let cli = cli(&["--rate=50", "--fail=60", "--stall=0"]);
-    let (closing, ()) = tokio::join!(run::run(&cli, &stop, &screen), interrupt);
-    let closing = closing.unwrap();
-    assert!(closing.interrupted);
-    assert_eq!(closing.discrepancies(), Vec::<String>::new(), "{closing}");
-    assert!(closing.published() < 131 && closing.of(Fate::Waiting) > 0, "{closing}");
-    assert!(closing.published() - closing.of(Fate::Waiting) >= 5, "{closing}");
-    let waiting = format!("Interrupted: {} deliveries", closing.of(Fate::Waiting));
-    assert!(closing.to_string().contains(&waiting), "{closing}");
+    let args = cli(&["--rate=50", "--fail=60", "--stall=0"]);
+    let running = run::run_on(&store, &incoming, &args, &stop, &screen);
+    let (first, ()) = tokio::join!(running, interrupt);
+    let first = first.unwrap();
+    assert!(first.interrupted);
+    assert_eq!(first.discrepancies(), Vec::<String>::new(), "{first}");
+    let waiting = first.of(Fate::Waiting);
+    assert!(first.published() < 131 && waiting > 0, "{first}");
+    assert!(first.published() - waiting >= 5, "{first}");
+    assert!(first.to_string().contains(&format!("Interrupted: {waiting} deliveries")), "{first}");
+
+    let args = cli(&["--rate=0", "--fail=0", "--stall=0", "--reject=0"]);
+    let (stop, screen) = (StopToken::new(), Screen::new());
+    let next = run::run_on(&store, &incoming[..3], &args, &stop, &screen).await.unwrap();
+    assert_eq!(next.discrepancies(), Vec::<String>::new(), "{next}");
+    assert!(!next.interrupted);
+    assert_eq!((next.earlier, next.published()), (waiting, 3), "{next}");
+    assert_eq!(next.received(), waiting + 3, "{next}");
+    assert_eq!(next.audit.began_after, first.head);
+    assert_eq!(next.head.get(), first.head.get() + 3);
 }
 
 async fn usage_error(args: &[&str]) -> String {

@@ -20,7 +20,7 @@
 mod audit;
 pub(crate) mod closing;
 mod courier;
-mod deliveries;
+pub(crate) mod deliveries;
 mod receiver;
 pub(crate) mod run;
 pub(crate) mod screen;

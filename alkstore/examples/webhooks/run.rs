@@ -22,7 +22,7 @@ const REPORT: &str = "report";
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const PUBLISH_TRIES: u32 = 10;
 
-/// Opens the store, runs until everything is settled or it is stopped, and closes again.
+/// Opens the store, runs on it, and closes it again.
 pub(crate) async fn run(cli: &Cli, stop: &StopToken, screen: &Screen) -> Result<Closing, Failure> {
     let incoming = deliveries::read(cli.deliveries.as_deref(), cli.limit)?;
     let store = alkstore::open(&cli.store).await.map_err(|error| match error {
@@ -36,6 +36,19 @@ pub(crate) async fn run(cli: &Cli, stop: &StopToken, screen: &Screen) -> Result<
             "delivery {delivery:?} has {size} bytes, and the store takes at most {limit}"
         )));
     }
+    let closing = run_on(&store, &incoming, cli, stop, screen).await?;
+    store.close().await?;
+    Ok(closing)
+}
+
+/// Runs until everything is settled or it is stopped.
+pub(crate) async fn run_on(
+    store: &Arc<dyn Store>,
+    incoming: &[Incoming],
+    cli: &Cli,
+    stop: &StopToken,
+    screen: &Screen,
+) -> Result<Closing, Failure> {
     let receiver = Receiver::start(cli)
         .await
         .map_err(|error| Failure::Fault(format!("can't start the receiver: {error}")))?;
@@ -50,10 +63,9 @@ pub(crate) async fn run(cli: &Cli, stop: &StopToken, screen: &Screen) -> Result<
         courier: Arc::new(Courier::new(receiver.uri.clone())),
         id: format!("{:016x}", fastrand::u64(..)),
         published: AtomicU64::new(0),
-        store,
+        store: store.clone(),
     };
-    let closing = run.all(&incoming, &receiver).await?;
-    run.store.close().await?;
+    let closing = run.all(incoming, &receiver).await?;
     // The couriers' connections go first: the server waits for them.
     drop(run);
     receiver.stop().await.map_err(Failure::fault)?;
@@ -245,6 +257,9 @@ impl Run<'_> {
             let all = earlier + self.published.load(Ordering::Relaxed);
             let message = format!("{} to retry, {} dead", stats.delayed, stats.dead);
             self.screen.show(all.saturating_sub(open), message);
+            if self.stop.is_stopped() {
+                self.screen.say("stopping: what is under way finishes; again, it ends at once");
+            }
             if self.stop.is_stopped() || (all_published && open == 0) {
                 self.over.stop();
                 return Ok(());
