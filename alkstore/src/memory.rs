@@ -11,7 +11,8 @@ use crate::url::masked;
 
 const PARAMETERS: [&str; 2] = ["payload_limit", "lock_timeout"];
 
-pub(crate) fn open(config: &StoreConfig, rest: &str) -> Result<Arc<dyn Store>> {
+pub(crate) fn open(config: &StoreConfig) -> Result<Arc<dyn Store>> {
+    let (_, rest) = config.url.split_once(':').unwrap_or_default();
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     if !path.is_empty() {
         return Err(Error::invalid_argument(

@@ -46,12 +46,10 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
 ///
 /// Dropped, nothing is left open.
 pub async fn open_with(config: StoreConfig) -> Result<Arc<dyn Store>> {
-    let Some((scheme, rest)) = config.url.split_once(':') else {
-        return Err(no_engine(&config.url, ""));
-    };
-    match scheme.to_ascii_lowercase().as_str() {
+    let scheme = config.url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
+    match scheme.unwrap_or_default().as_str() {
         #[cfg(feature = "mem")]
-        "memory" => crate::memory::open(&config, rest),
+        "memory" => crate::memory::open(&config),
         #[cfg(not(feature = "mem"))]
         "memory" => Err(no_engine(&config.url, "; the memory engine's feature is disabled")),
         "sqlite" => Err(no_engine(&config.url, "; it has no SQLite engine")),
