@@ -491,6 +491,7 @@ macro_rules! __rows {
                 h34_schedules_are_listed_by_name_bytewise []
                 h34_a_listed_schedule_shows_what_was_registered []
                 h35_closing_the_store_ends_its_runners []
+                h35_a_leader_whose_store_closes_is_followed_at_once []
             }
             outbox {
                 o1_the_backing_queue_is_reached_only_through_its_outbox []
