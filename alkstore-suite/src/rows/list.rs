@@ -70,6 +70,7 @@ macro_rules! __rows {
                 c43_a_wake_is_never_missed []
                 c43_work_between_the_look_and_the_wait_is_seen []
                 c43_as_much_work_wakes_as_many_waiters []
+                c43_what_is_for_everybody_wakes_everybody []
                 c44_a_waiter_sleeps_until_work_falls_due []
                 c45_a_waiter_looks_again_for_due_work_that_it_could_not_take []
                 c46_an_idle_waiter_is_woken_by_what_makes_work_claimable []
@@ -490,6 +491,7 @@ macro_rules! __rows {
                 h34_schedules_are_listed_by_name_bytewise []
                 h34_a_listed_schedule_shows_what_was_registered []
                 h35_closing_the_store_ends_its_runners []
+                h35_a_leader_whose_store_closes_is_followed_at_once []
             }
             outbox {
                 o1_the_backing_queue_is_reached_only_through_its_outbox []
@@ -605,6 +607,7 @@ macro_rules! __rows {
                 x23_no_cycle_of_transactions_hangs []
                 x24_keys_hold_inside_the_transaction []
                 x24_a_settlement_frees_its_key_inside_the_transaction []
+                x24_only_what_ends_a_job_frees_its_key []
                 x25_a_staged_event_has_no_place_before_the_commit []
                 x26_events_take_their_places_at_commit []
                 x26_a_rollback_leaves_no_gap_in_the_places []

@@ -432,3 +432,16 @@ pub(crate) async fn h35_closing_the_store_ends_its_runners(cx: Cx) {
         assert!(matches!(result, Err(Error::Closed)), "{result:?}");
     }
 }
+
+pub(crate) async fn h35_a_leader_whose_store_closes_is_followed_at_once(cx: Cx) {
+    let leading = cx.second().await;
+    let leader = Runner::leading(&cx, &leading).await;
+    let standby = Runner::standby(&cx, &cx.store);
+    leading.close().await.unwrap();
+    let result = leader.task.join().await;
+    assert!(matches!(result, Err(Error::Closed)), "{result:?}");
+    every(&cx.store, "s", "@every 1s").await;
+    cx.advance(secs(1)).await;
+    until_fired(&cx, &cx.store, 1).await;
+    standby.stop().await.unwrap();
+}
