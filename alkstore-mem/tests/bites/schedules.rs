@@ -114,10 +114,13 @@ impl Layer for KeepsTimeBadly {
                 }
                 Beat::One => {
                     let queue = inner.queue(&schedule.queue)?;
-                    let kept = due[0].as_millis().to_string();
+                    let surplus: Vec<_> =
+                        due.iter().skip(1).map(|at| at.as_millis().to_string()).collect();
                     for job in queue.jobs(alkstore_core::JobFilter::new().limit(1_000)).await? {
                         if job.headers.get(Headers::SCHEDULE) == Some(&schedule.name)
-                            && job.headers.get(Headers::BOUNDARY) != Some(&kept)
+                            && surplus
+                                .iter()
+                                .any(|at| job.headers.get(Headers::BOUNDARY) == Some(at))
                         {
                             tick.fired -= u64::from(queue.cancel(job.id).await?);
                         }
@@ -130,7 +133,7 @@ impl Layer for KeepsTimeBadly {
                         tick.fired += 1;
                     }
                 }
-                Beat::BoundaryIsNow if due[0] < now => {
+                Beat::BoundaryIsNow if due[0] < now && due.len() == 1 => {
                     let queue = inner.queue(&schedule.queue)?;
                     let boundary = due[0].as_millis().to_string();
                     for job in queue.jobs(alkstore_core::JobFilter::new()).await? {

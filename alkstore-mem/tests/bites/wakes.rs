@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use alkstore_core::{
@@ -41,10 +42,6 @@ pub(crate) enum Miss {
     Commit,
     /// That of a commit, whose wakes come when its parts are staged.
     StageInstead,
-    /// That of a claim that took in more than it handed out.
-    TakeIn,
-    /// That of a claim that is given back.
-    GiveBack,
     /// Whatever comes before the waiter waits.
     BeforeWait,
     /// The instant at which work falls due.
@@ -59,6 +56,7 @@ type Bell = watch::Sender<u64>;
 pub(crate) struct Misses {
     miss: Miss,
     bell: Bell,
+    watches: AtomicUsize,
 }
 
 fn ring(bell: &Bell) {
@@ -67,7 +65,7 @@ fn ring(bell: &Bell) {
 
 impl Misses {
     pub(crate) fn new(miss: Miss) -> Arc<dyn Layer> {
-        Arc::new(Self { miss, bell: watch::Sender::new(0) })
+        Arc::new(Self { miss, bell: watch::Sender::new(0), watches: AtomicUsize::new(0) })
     }
 
     fn ring_unless(&self, miss: Miss) {
@@ -77,24 +75,15 @@ impl Misses {
     }
 }
 
-/// Rings when a claim's future is dropped: what it had taken was given back then.
-struct RingOnDrop(Option<Bell>);
-
-impl Drop for RingOnDrop {
-    fn drop(&mut self) {
-        if let Some(bell) = self.0.take() {
-            tokio::spawn(async move { ring(&bell) });
-        }
-    }
-}
-
 #[async_trait]
 impl Layer for Misses {
     async fn watch(&self, inner: &dyn Store, _: Topic) -> Result<Box<dyn Watch>> {
         // Of the engine's own wakes none is for this name.
         let inner = inner.watch(Topic::Lock(LockName::stored("nobody takes this"))).await?;
+        self.watches.fetch_add(1, Ordering::Relaxed);
         let late = (self.miss == Miss::BeforeWait).then(|| self.bell.clone());
-        Ok(Box::new(Heard { inner, rung: self.bell.subscribe(), late }))
+        let deaf = matches!(self.miss, Miss::Due | Miss::Blocked);
+        Ok(Box::new(Heard { inner, rung: self.bell.subscribe(), late, deaf }))
     }
 
     async fn insert_jobs(
@@ -116,14 +105,16 @@ impl Layer for Misses {
         worker: &LocalName,
         max: usize,
     ) -> Result<Claimed> {
-        let mut guard = RingOnDrop((self.miss != Miss::GiveBack).then(|| self.bell.clone()));
         let mut claimed = inner.claim_jobs(queue, worker, max).await?;
-        if self.miss == Miss::BeforeWait {
+        if self.miss == Miss::BeforeWait
+            && claimed.jobs.is_empty()
+            && self.watches.load(Ordering::Relaxed) > 0
+        {
             tokio::task::yield_now().await;
         }
-        guard.0 = None;
         if !claimed.jobs.is_empty() {
-            self.ring_unless(Miss::TakeIn);
+            // It may have taken in more than it handed out.
+            ring(&self.bell);
         }
         if self.miss == Miss::Due {
             claimed.next_due = None;
@@ -229,6 +220,8 @@ struct Heard {
     inner: Box<dyn Watch>,
     rung: watch::Receiver<u64>,
     late: Option<Bell>,
+    /// Whether a wake for no reason is one too many: who moves the clock sends some.
+    deaf: bool,
 }
 
 #[async_trait]
@@ -237,9 +230,16 @@ impl Watch for Heard {
         if let Some(bell) = &self.late {
             self.rung = bell.subscribe();
         }
-        tokio::select! {
-            changed = self.inner.changed(wait) => changed,
-            Ok(()) = self.rung.changed() => Ok(()),
+        let timed = wait.until.is_some() || wait.within.is_some();
+        loop {
+            tokio::select! {
+                changed = self.inner.changed(wait) => {
+                    if changed.is_err() || timed || !self.deaf {
+                        return changed;
+                    }
+                }
+                Ok(()) = self.rung.changed() => return Ok(()),
+            }
         }
     }
 }
