@@ -96,7 +96,7 @@ pub(crate) struct FencesBadly {
 }
 
 impl FencesBadly {
-    pub(crate) fn new(lax: Lax, data: Arc<dyn Data>) -> Arc<dyn Layer> {
+    pub(crate) fn layer(lax: Lax, data: Arc<dyn Data>) -> Arc<dyn Layer> {
         Arc::new(Self { lax, data, claims: Mutex::default() })
     }
 

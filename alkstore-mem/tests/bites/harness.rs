@@ -4,18 +4,23 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use alkstore_core::{BoxFuture, Result, Store, StoreId, Timestamp, async_trait};
 use alkstore_suite::fault::{Layer, layered};
 use alkstore_suite::{Capabilities, Data, OpenOptions, ROWS, Row, StoreFactory};
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 
 use crate::support;
 
-/// How long a row may wait for what has to happen: a wake that is lost isn't waited for long.
-const PATIENCE: Duration = Duration::from_millis(600);
+/// How long a row may wait for what has to happen on a broken engine: a wake that is lost isn't
+/// waited for long.
+pub(crate) const SHORT: Duration = Duration::from_millis(600);
+
+/// How long on a whole one, however busy the machine is.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// A row that neither ends nor loses its patience hangs: its rule is broken as well.
 const HANGS_AFTER: Duration = Duration::from_secs(20);
@@ -40,6 +45,7 @@ pub(crate) enum Outcome {
 struct BrokenFactory {
     inner: Arc<dyn StoreFactory>,
     make: MakeLayer,
+    patience: Duration,
 }
 
 #[async_trait]
@@ -63,7 +69,7 @@ impl StoreFactory for BrokenFactory {
     }
 
     fn patience(&self) -> Duration {
-        PATIENCE
+        self.patience
     }
 }
 
@@ -76,7 +82,7 @@ pub(crate) struct Noted {
 impl Noted {
     /// How a store was opened.
     pub(crate) fn options(&self, store: StoreId) -> OpenOptions {
-        let options = self.options.lock().expect("nothing panics while it is held");
+        let options = self.options.lock();
         options.get(&store).copied().unwrap_or_default()
     }
 }
@@ -85,7 +91,7 @@ impl Noted {
 impl Data for Noted {
     async fn open(&self, options: OpenOptions) -> Result<Arc<dyn Store>> {
         let store = self.inner.open(options).await?;
-        let mut noted = self.options.lock().expect("nothing panics while it is held");
+        let mut noted = self.options.lock();
         noted.insert(store.store_id(), options);
         Ok(store)
     }
@@ -143,16 +149,20 @@ fn note_panics() {
     });
 }
 
-fn run_row(row: &Row, make: MakeLayer) -> Outcome {
+fn run_row(row: &Row, engine: &Broken) -> Outcome {
     PANICS.with_borrow_mut(Vec::clear);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime is built");
     let outcome = runtime.block_on(async {
-        let factory = BrokenFactory { inner: Arc::new(support::MemFactory), make };
+        let factory = BrokenFactory {
+            inner: Arc::new(support::MemFactory),
+            make: engine.make,
+            patience: engine.patience,
+        };
         let row = AssertUnwindSafe(alkstore_suite::run(row.name, Arc::new(factory)));
-        tokio::time::timeout(HANGS_AFTER, row.catch_unwind()).await
+        tokio::time::timeout(engine.patience + HANGS_AFTER, row.catch_unwind()).await
     });
     // What the row left running ends here.
     drop(panic::catch_unwind(AssertUnwindSafe(|| drop(runtime))));
@@ -181,6 +191,8 @@ pub(crate) struct Broken {
     pub(crate) name: &'static str,
     /// The mechanisms whose rows are all run on it, by the letter that their rules begin with.
     pub(crate) mechanisms: &'static str,
+    /// How long a row waits on it.
+    pub(crate) patience: Duration,
     /// How.
     pub(crate) make: MakeLayer,
     /// The rows that have to fail on it.
@@ -192,7 +204,7 @@ impl Broken {
     const SAMPLE: usize = 6;
 
     fn is_judged_by(&self, n: usize, row: &Row) -> bool {
-        n % Self::SAMPLE == 0
+        n.is_multiple_of(Self::SAMPLE)
             || self.mechanisms.contains(&row.rule()[..1])
             || self.rows.contains(&row.name)
             || std::env::var_os("ALKSTORE_BITES_ALL").is_some()
@@ -221,8 +233,8 @@ pub(crate) fn run_all(engines: &[Broken]) -> Vec<Verdict> {
                     loop {
                         let at = next.fetch_add(1, Ordering::Relaxed);
                         let Some((n, row)) = runs.get(at) else { return };
-                        let outcome = run_row(row, engines[*n].make);
-                        *slots[at].lock().expect("nothing panics while it is held") = outcome;
+                        let outcome = run_row(row, &engines[*n]);
+                        *slots[at].lock() = outcome;
                     }
                 })
                 .expect("a thread starts");
@@ -230,7 +242,7 @@ pub(crate) fn run_all(engines: &[Broken]) -> Vec<Verdict> {
     });
     let mut verdicts: Vec<Verdict> = engines.iter().map(|_| Vec::new()).collect();
     for ((n, row), slot) in runs.into_iter().zip(slots) {
-        verdicts[n].push((row.name, slot.into_inner().expect("it is whole")));
+        verdicts[n].push((row.name, slot.into_inner()));
     }
     verdicts
 }

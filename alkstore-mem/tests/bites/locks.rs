@@ -93,7 +93,7 @@ pub(crate) struct HoldsBadly {
 }
 
 impl HoldsBadly {
-    pub(crate) fn new(grip: Grip, data: Arc<dyn Data>) -> Arc<dyn Layer> {
+    pub(crate) fn layer(grip: Grip, data: Arc<dyn Data>) -> Arc<dyn Layer> {
         Arc::new(Self { grip, data })
     }
 

@@ -78,7 +78,7 @@ async fn fire(inner: &dyn Store, schedule: &Schedule, at: Timestamp) -> Result<(
 }
 
 impl KeepsTimeBadly {
-    pub(crate) fn new(beat: Beat, data: Arc<dyn Data>) -> Arc<dyn Layer> {
+    pub(crate) fn layer(beat: Beat, data: Arc<dyn Data>) -> Arc<dyn Layer> {
         Arc::new(Self { beat, data, paused: Mutex::default() })
     }
 

@@ -376,7 +376,7 @@ pub(crate) struct ListensBadly {
 }
 
 impl ListensBadly {
-    pub(crate) fn new(ear: Ear, data: Arc<Noted>) -> Arc<dyn Layer> {
+    pub(crate) fn layer(ear: Ear, data: Arc<Noted>) -> Arc<dyn Layer> {
         Arc::new(Self { ear, data, first: Mutex::default() })
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct StagesBadly {
 }
 
 impl StagesBadly {
-    pub(crate) fn new(slip: Slip, data: Arc<dyn Data>) -> Arc<dyn Layer> {
+    pub(crate) fn layer(slip: Slip, data: Arc<dyn Data>) -> Arc<dyn Layer> {
         Arc::new(Self { slip, data })
     }
 }

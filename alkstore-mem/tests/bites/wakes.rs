@@ -64,7 +64,7 @@ fn ring(bell: &Bell) {
 }
 
 impl Misses {
-    pub(crate) fn new(miss: Miss) -> Arc<dyn Layer> {
+    pub(crate) fn layer(miss: Miss) -> Arc<dyn Layer> {
         Arc::new(Self { miss, bell: watch::Sender::new(0), watches: AtomicUsize::new(0) })
     }
 
@@ -315,7 +315,7 @@ pub(crate) struct ClosesBadly {
 }
 
 impl ClosesBadly {
-    pub(crate) fn new(close: Close) -> Arc<dyn Layer> {
+    pub(crate) fn layer(close: Close) -> Arc<dyn Layer> {
         Arc::new(Self {
             close,
             open: Mutex::default(),
