@@ -165,6 +165,9 @@ impl QueueState {
 /// Lets waiters look again: one for each job that became claimable, and one that learns of a new
 /// earliest instant.
 pub(crate) fn wake(view: &mut View<'_>, queue: &QueueName, ready: usize) {
+    if view.state.topics.is_empty() {
+        return;
+    }
     let Some(state) = view.state.queues.get_mut(queue) else { return };
     let sooner = std::mem::take(&mut state.sets.sooner);
     if !state.paused {
