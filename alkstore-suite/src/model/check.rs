@@ -8,8 +8,8 @@ use std::time::Duration;
 use alkstore_core::{JobFilter, StoreExt};
 use futures_util::future::{Either, select};
 
-use super::answer::{Answer, EventView, Fault, JobView, LockView, ScheduleView, StatsView};
 use super::answer::StreamView;
+use super::answer::{Answer, EventView, Fault, JobView, LockView, ScheduleView, StatsView};
 use super::conflict::Conflict;
 use super::op::{Op, STREAMS};
 use super::state::Model;

@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::answer::{Fault, LockView};
 use super::time::later;
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Lock {
-    pub(super) name: String,
+    name: String,
     /// The largest token ever given.
-    pub(super) last: u64,
+    last: u64,
     held: Option<Held>,
 }
 
@@ -27,6 +27,10 @@ pub(super) struct Holding {
 }
 
 impl Lock {
+    pub(super) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), last: 0, held: None }
+    }
+
     /// The token is the engine's choice where it grows.
     pub(super) fn acquire(
         &mut self,

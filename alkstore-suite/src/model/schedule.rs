@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::answer::{Fault, ScheduleView};
 use super::op::{JobInput, Stamps, When, payload_text};
+use super::time::ms;
 
 /// How many boundaries of a schedule fire in one tick.
 const FIRES: usize = 64;
@@ -110,9 +111,10 @@ impl Schedule {
             payload: payload_text(PAYLOAD),
             priority: self.priority,
             max_attempts: self.stamps.max_attempts,
-            expires: self.expires,
-            visibility: self.stamps.visibility,
-            retention: self.stamps.retention,
+            expires: self.expires.map(ms),
+            visibility: self.stamps.visibility.map(ms),
+            retry_base: self.stamps.retry_base.map(ms),
+            retention: self.stamps.retention.map(ms),
             period: Duration::from_millis(self.period.unsigned_abs()),
             anchor: self.anchor,
             next_at: (!self.paused || self.next > now).then_some(self.next),

@@ -71,7 +71,7 @@ impl Data {
             data.streams.insert(name, Stream { name: name.to_owned(), ..Stream::default() });
         }
         for name in LOCKS {
-            data.locks.insert(name, Lock { name: name.to_owned(), ..Lock::default() });
+            data.locks.insert(name, Lock::new(name));
         }
         data
     }
