@@ -51,8 +51,10 @@ async fn one(system: &mut System, model: &mut Model, op: &Op) -> Outcome<()> {
     }
     let (answer, waited) = answer(system, model, op, conflict).await?;
     model.now += waited;
-    match (&answer, conflict) {
-        (Err(Fault::Unavailable), Conflict::May | Conflict::Must) => return Ok(()),
+    // What it waited for may have been lost meanwhile.
+    let later = model.conflict(op, one_writer);
+    match (&answer, later.min(conflict)) {
+        (Err(Fault::Unavailable), _) if conflict != Conflict::None => return Ok(()),
         (answer, Conflict::Must) => {
             return Err(format!("a transaction holds what it needs, but it answered {answer:?}"));
         }

@@ -5,7 +5,7 @@ use super::queue::{Claim, Standing};
 use super::state::{Model, pick};
 use super::tx::{OpenTx, Staged};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Conflict {
     None,
     /// It answers as if there were none, or is unavailable.

@@ -432,7 +432,8 @@ impl Queue {
                 Death::Lapsed => count(1, !job.swept && !gone),
             }
             if gone {
-                count(2, !job.wiped);
+                // What dies and is over at once may count as one or the other.
+                count(2, !job.wiped && of == Death::Settled);
             }
             job.last_error = job.error(now);
             job.stored = Stored::Dead { died_at };
