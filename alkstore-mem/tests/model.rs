@@ -15,6 +15,7 @@ fn the_engine_does_what_the_model_does() {
     let regressions = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model.proptest-regressions");
     let plan = Plan { cases, ops: 80, regressions: Some(regressions) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let ops = run(plan, || Arc::new(support::MemFactory), |sequence| runtime.block_on(sequence));
-    println!("{ops} operations in {cases} sequences");
+    let covered =
+        run(plan, || Arc::new(support::MemFactory), |sequence| runtime.block_on(sequence));
+    println!("{} operations in {cases} sequences: {covered:#?}", covered.values().sum::<u64>());
 }

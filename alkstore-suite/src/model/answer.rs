@@ -65,6 +65,30 @@ pub(super) enum Value {
     },
 }
 
+/// What kind of answer it is, for the count of what was covered.
+pub(super) fn kind(answer: &Answer) -> String {
+    let some = |there: bool| if there { "some" } else { "none" }.to_owned();
+    match answer {
+        Err(Fault::Other(_)) => "Other".to_owned(),
+        Err(fault) => format!("{fault:?}"),
+        Ok(Value::Flag(changed)) => changed.to_string(),
+        Ok(Value::Count(count)) => some(*count > 0),
+        Ok(Value::Ids(ids)) => some(!ids.is_empty()),
+        Ok(Value::Claims(claims)) => some(!claims.is_empty()),
+        Ok(Value::Retried(at)) => if at.is_some() { "again" } else { "dead" }.to_owned(),
+        Ok(Value::Each(each)) => some(each.iter().any(|one| one.is_ok())),
+        Ok(Value::Job(job)) => some(job.is_some()),
+        Ok(Value::Jobs(jobs)) => some(!jobs.is_empty()),
+        Ok(Value::Events(events)) => some(!events.is_empty()),
+        Ok(Value::Lock(lock)) => some(lock.is_some()),
+        Ok(Value::Ticked { fired: 64.., .. }) => "64 and more".to_owned(),
+        Ok(Value::Ticked { fired, .. }) => some(*fired > 0),
+        Ok(Value::Swept { expired, buried, purged }) => some(expired + buried + purged > 0),
+        Ok(Value::Done | Value::Instant(_) | Value::Offset(_)) => "done".to_owned(),
+        Ok(Value::Offsets(_) | Value::Schedule(_)) => "done".to_owned(),
+    }
+}
+
 /// A job that a tick enqueued.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Fire {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use alkstore_core::{JobFilter, StoreExt};
 use futures_util::future::{Either, select};
 
-use super::answer::StreamView;
 use super::answer::{Answer, EventView, Fault, JobView, LockView, ScheduleView, StatsView};
+use super::answer::{StreamView, kind};
 use super::conflict::Conflict;
 use super::op::{Op, STREAMS};
 use super::state::Model;
@@ -24,18 +24,19 @@ const FEW: usize = 200;
 
 type Outcome<T> = Result<T, String>;
 
-/// Runs a sequence; `began` hears of each operation.
+/// Runs a sequence. `began` is called before each operation, `ended` hears what came of it.
 pub(super) async fn sequence(
     factory: Arc<dyn StoreFactory>,
     ops: &[Op],
-    began: impl Fn(usize),
+    began: impl Fn(),
+    ended: impl Fn(&Op, String),
 ) -> Outcome<()> {
     let mut system = System::new(factory).await;
     let mut model = Model::new(system.now().await);
     for (index, op) in ops.iter().enumerate() {
-        began(index);
+        began();
         let step = async {
-            one(&mut system, &mut model, op).await?;
+            ended(op, one(&mut system, &mut model, op).await?);
             observe(&system, &model, index % 2, FEW).await
         };
         step.await.map_err(|error| format!("step {index}, {op:?}: {error}"))?;
@@ -43,25 +44,29 @@ pub(super) async fn sequence(
     observe(&system, &model, 0, usize::MAX).await.map_err(|error| format!("at the end: {error}"))
 }
 
-async fn one(system: &mut System, model: &mut Model, op: &Op) -> Outcome<()> {
+/// Does one operation and says what kind of answer came.
+async fn one(system: &mut System, model: &mut Model, op: &Op) -> Outcome<String> {
     let one_writer = system.factory.capabilities().one_writer;
     let conflict = model.conflict(op, one_writer);
     if conflict == Conflict::Unclear {
-        return Ok(());
+        return Ok("left out".to_owned());
     }
     let (answer, waited) = answer(system, model, op, conflict).await?;
     model.now += waited;
     // What it waited for may have been lost meanwhile.
     let later = model.conflict(op, one_writer);
     match (&answer, later.min(conflict)) {
-        (Err(Fault::Unavailable), _) if conflict != Conflict::None => return Ok(()),
+        (Err(Fault::Unavailable), _) if conflict != Conflict::None => {
+            return Ok(kind(&answer));
+        }
         (answer, Conflict::Must) => {
             return Err(format!("a transaction holds what it needs, but it answered {answer:?}"));
         }
         _ => {}
     }
     let expected = model.step(op, Some(&answer));
-    same("the answer", &answer, &expected)
+    same("the answer", &answer, &expected)?;
+    Ok(kind(&answer))
 }
 
 /// The answer of the engine, and how many milliseconds its clock was moved to get one.
@@ -76,12 +81,17 @@ async fn answer(
     let mut applying = pin!(system.apply(model, op));
     let mut waited = Duration::ZERO;
     loop {
-        let pause = if conflict == Conflict::None { patience } else { PAUSE };
+        // With a transaction open, one that waits although it needn't is to end, and to be found.
+        let pause = match (conflict, &model.tx) {
+            (Conflict::None, None) => patience,
+            (Conflict::None, Some(_)) => patience / 10,
+            _ => PAUSE,
+        };
         match select(applying.as_mut(), factory.sleep(pause)).await {
             Either::Left((answer, _)) => {
                 return Ok((answer, i64::try_from(waited.as_millis()).unwrap_or(i64::MAX)));
             }
-            Either::Right(_) if conflict == Conflict::None || waited > patience => {
+            Either::Right(_) if model.tx.is_none() || waited > patience => {
                 return Err(format!("no answer within {patience:?}"));
             }
             Either::Right(_) => {

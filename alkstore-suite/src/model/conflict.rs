@@ -5,6 +5,9 @@ use super::queue::{Claim, Standing};
 use super::state::{Model, pick};
 use super::tx::{OpenTx, Staged};
 
+/// More milliseconds than an operation waits for a transaction.
+const SOON: i64 = 1_000;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Conflict {
     None,
@@ -38,14 +41,7 @@ impl Model {
                 Some(claim) => self.of_claim(tx, claim),
                 None => Conflict::None,
             },
-            Op::AckBatch { claims } => {
-                let unclear =
-                    |place: usize| self.of_claim(tx, &self.claims[place]) == Conflict::May;
-                match self.batch(claims).into_iter().any(unclear) {
-                    true => Conflict::Unclear,
-                    false => Conflict::None,
-                }
-            }
+            Op::AckBatch { claims } => self.of_batch(tx, &self.batch(claims)),
             Op::Cancel { job, .. } => match self.job(job) {
                 Some((queue, id)) if self.data.queues[queue].job(id).is_some() => {
                     self.of_job(tx, id)
@@ -73,6 +69,24 @@ impl Model {
                 Conflict::Unclear
             }
             _ => Conflict::None,
+        }
+    }
+
+    /// Those that nobody holds are settled, the others are unavailable, each for itself.
+    fn of_batch(&self, tx: &OpenTx, places: &[usize]) -> Conflict {
+        let claims: Vec<_> = places.iter().map(|place| &self.claims[*place]).collect();
+        let conflicts: Vec<_> = claims.iter().map(|claim| self.of_claim(tx, claim)).collect();
+        let lapses_soon = |claim: &&Claim| {
+            let job = self.data.queues[claim.queue.as_str()].job(claim.id);
+            job.is_some_and(|job| {
+                job.is_held(claim.token, self.now) && !job.is_held(claim.token, self.now + SOON)
+            })
+        };
+        match conflicts.iter().all(|conflict| *conflict == Conflict::None) {
+            true => Conflict::None,
+            false if conflicts.contains(&Conflict::May) => Conflict::Unclear,
+            false if claims.iter().any(lapses_soon) => Conflict::Unclear,
+            false => Conflict::May,
         }
     }
 

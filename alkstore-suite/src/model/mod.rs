@@ -22,9 +22,11 @@ mod system;
 mod time;
 mod tx;
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use futures_util::future::LocalBoxFuture;
 use proptest::test_runner::{
@@ -45,14 +47,17 @@ pub struct Plan {
     pub regressions: Option<&'static str>,
 }
 
-/// Compares an engine with the model and says how many operations it did.
+/// How often each operation was answered in which way: `Claim some`, `Settle(Ack ClaimLost`.
+pub type Covered = BTreeMap<String, u64>;
+
+/// Compares an engine with the model and says what that covered.
 ///
 /// Each sequence gets a factory of its own and is one future, run by `block_on`.
 ///
 /// # Panics
 ///
 /// Where engine and model differ, with the shortest sequence found that shows it.
-pub fn run<F, B>(plan: Plan, factory: F, block_on: B) -> u64
+pub fn run<F, B>(plan: Plan, factory: F, block_on: B) -> Covered
 where
     F: Fn() -> Arc<dyn StoreFactory>,
     B: Fn(LocalBoxFuture<'_, Result<(), String>>) -> Result<(), String>,
@@ -66,20 +71,19 @@ where
         max_shrink_iters: 20_000,
         ..Config::default()
     });
-    let done = AtomicU64::new(0);
+    let covered = RefCell::new(Covered::new());
     let sequences = machine::Machine::sequential_strategy(1..=plan.ops);
     let result = runner.run(&sequences, |(_, ops, seen)| {
-        let sequence = check::sequence(factory(), &ops, |op| {
-            done.fetch_add(1, Ordering::Relaxed);
-            // So that what comes after a failure is cut off at once.
-            if let Some(seen) = seen.as_ref().filter(|_| op < ops.len()) {
-                seen.fetch_add(1, Ordering::SeqCst);
-            }
-        });
+        // What comes after a failure is cut off at once, by this count.
+        let began = || drop(seen.as_ref().map(|seen| seen.fetch_add(1, Ordering::SeqCst)));
+        let ended = |op: &op::Op, answer: String| {
+            *covered.borrow_mut().entry(format!("{} {answer}", op.kind())).or_default() += 1;
+        };
+        let sequence = check::sequence(factory(), &ops, began, ended);
         block_on(Box::pin(sequence)).map_err(TestCaseError::fail)
     });
     match result {
-        Ok(()) => done.into_inner(),
+        Ok(()) => covered.into_inner(),
         Err(TestError::Fail(reason, (_, ops, _))) => {
             let mut steps = String::new();
             for (index, op) in ops.iter().enumerate() {

@@ -241,6 +241,23 @@ pub(super) struct EventInput {
 }
 
 impl Op {
+    /// What it is, for the count of what was covered.
+    pub(super) fn kind(&self) -> String {
+        let text = match self {
+            Self::Tx(TxOp::Settle { action, .. }) => format!("Tx(Settle({action:?}"),
+            Self::Settle { action, .. } => format!("Settle({action:?}"),
+            Self::Dead { purge, .. } => format!("Dead(purge: {purge})"),
+            Self::Save { rewind, .. } => format!("Save(rewind: {rewind})"),
+            Self::PauseQueue { paused, .. } => format!("PauseQueue({paused})"),
+            Self::PauseSchedule { paused, .. } => format!("PauseSchedule({paused})"),
+            Self::Claim { queue, max, .. } if *queue == QUEUES.len() => {
+                format!("Claim(bulk, {max})")
+            }
+            other => format!("{other:?}"),
+        };
+        text.split(" {").next().unwrap_or_default().to_owned()
+    }
+
     /// Whether it writes, outside of the open transaction.
     pub(super) fn writes_outside(&self) -> bool {
         !matches!(
