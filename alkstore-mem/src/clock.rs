@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use alkstore_core::{BoxFuture, Timestamp, ceil_millis};
+use alkstore_core::{BoxFuture, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -39,11 +39,6 @@ impl Reading {
     pub(crate) fn after(&self, duration: Duration) -> Timestamp {
         if duration.is_zero() { self.now } else { self.next.plus(duration) }
     }
-}
-
-/// A duration as it is stored: in whole milliseconds, rounded up.
-pub(crate) fn whole(duration: Duration) -> Duration {
-    Duration::from_millis(ceil_millis(duration).unsigned_abs())
 }
 
 /// The default clock: wall time where it was made, from then on monotonic.

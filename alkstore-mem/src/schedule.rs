@@ -8,7 +8,6 @@ use alkstore_core::{
 };
 use async_trait::async_trait;
 
-use crate::clock::whole;
 use crate::queue;
 use crate::state::View;
 use crate::store::MemStore;
@@ -76,16 +75,7 @@ fn period(spec: &str) -> Result<i64> {
         .ok_or_else(|| invalid("it is longer than 10 years"))
 }
 
-fn upsert(view: &mut View<'_>, mut spec: ScheduleSpec, period: i64) -> Schedule {
-    let opts = &mut spec.opts;
-    for duration in [
-        &mut opts.expires,
-        &mut opts.visibility_timeout,
-        &mut opts.retry_base,
-        &mut opts.dead_retention,
-    ] {
-        *duration = duration.map(whole);
-    }
+fn upsert(view: &mut View<'_>, spec: ScheduleSpec, period: i64) -> Schedule {
     let now = view.time.now;
     let name = spec.name.clone();
     let fresh = |spec, paused| ScheduleState {

@@ -8,7 +8,7 @@ use alkstore_core::{
 };
 
 use super::{KeyHolder, Phase, Row, key_holder, wake};
-use crate::clock::{Reading, whole};
+use crate::clock::Reading;
 use crate::state::{Blocked, Numbers, View};
 
 /// What a queue's jobs are stamped with where nothing else is said: it goes with the name.
@@ -48,8 +48,8 @@ fn stamped(
         enqueued_at: now,
         ready_at: now,
         visibility: Lease::saturating(timeout),
-        retry_base: whole(opts.retry_base.unwrap_or(defaults.retry_base)),
-        dead_retention: opts.dead_retention.map(whole),
+        retry_base: opts.retry_base.unwrap_or(defaults.retry_base),
+        dead_retention: opts.dead_retention,
         expires_at: None,
         unique_key: None,
         token: ClaimToken::NONE,
