@@ -75,7 +75,11 @@ where
     let sequences = machine::Machine::sequential_strategy(1..=plan.ops);
     let result = runner.run(&sequences, |(_, ops, seen)| {
         // What comes after a failure is cut off at once, by this count.
-        let began = || drop(seen.as_ref().map(|seen| seen.fetch_add(1, Ordering::SeqCst)));
+        let began = || {
+            if let Some(seen) = &seen {
+                seen.fetch_add(1, Ordering::SeqCst);
+            }
+        };
         let ended = |op: &op::Op, answer: String| {
             *covered.borrow_mut().entry(format!("{} {answer}", op.kind())).or_default() += 1;
         };

@@ -226,7 +226,8 @@ impl Queue {
         let due = match input.when {
             When::Now => now,
             When::After(delay) => later(now, delay),
-            When::At(micros) => now + (micros + 999).div_euclid(1_000),
+            // One that is past is claimable since its enqueue.
+            When::At(micros) => now.max(now + (micros + 999).div_euclid(1_000)),
         };
         let mut job = Job {
             id: id(),
