@@ -60,6 +60,23 @@ fn any_index() -> impl Strategy<Value = usize> {
     0..24_usize
 }
 
+/// Mostly a claim that holds, and of the store given.
+fn claim_index(model: &Model, store: Option<u32>) -> BoxedStrategy<usize> {
+    let held = |place: &usize| {
+        let claim = &model.claims[*place];
+        let job = model.data.queues[claim.queue.as_str()].job(claim.id);
+        job.is_some_and(|job| job.is_held(claim.token, model.now))
+            && store.is_none_or(|store| claim.store == store)
+    };
+    let held: Vec<usize> = (0..model.claims.len()).filter(held).collect();
+    match held.is_empty() {
+        true => any_index().boxed(),
+        false => {
+            Union::new_weighted(vec![(3, select(held).boxed()), (1, any_index().boxed())]).boxed()
+        }
+    }
+}
+
 fn lease() -> impl Strategy<Value = Duration> {
     select(vec![
         10 * SECOND,
@@ -202,9 +219,9 @@ fn queue_ops(model: &Model) -> Vec<Arm> {
         let mut actions = settling();
         actions.push((2, delay().prop_map(|delay| Action::Release { delay }).boxed()));
         actions.push((2, lease().prop_map(|extend| Action::Heartbeat { extend }).boxed()));
-        let settle = (any_index(), Union::new_weighted(actions))
+        let settle = (claim_index(model, None), Union::new_weighted(actions))
             .prop_map(|(claim, action)| Op::Settle { claim, action });
-        let batch = vec(any_index(), 0..4).prop_map(|claims| Op::AckBatch { claims });
+        let batch = vec(claim_index(model, None), 0..4).prop_map(|claims| Op::AckBatch { claims });
         arms.extend([(16, settle.boxed()), (3, batch.boxed())]);
     }
     arms.extend(bulk_ops(model));
@@ -222,10 +239,10 @@ fn bulk_ops(model: &Model) -> Option<Arm> {
     let claim = (one(), one(), select(vec![1, 2, 999, 1_000, 1_001, 3_000]))
         .prop_map(|(via, worker, max)| Op::Claim { via, queue: BULK, worker, max });
     match (jobs.is_empty(), model.tx.is_some()) {
-        (true, _) if model.known.len() % 29 == 7 => Some((4, first.boxed())),
+        (true, false) => Some((1, first.boxed())),
         (false, false) => {
             let claim = (5, claim.boxed());
-            Some((10, Union::new_weighted(vec![claim, (1, further.boxed())]).boxed()))
+            Some((20, Union::new_weighted(vec![claim, (1, further.boxed())]).boxed()))
         }
         _ => None,
     }
@@ -348,7 +365,7 @@ fn tx_ops(model: &Model) -> Vec<Arm> {
     let via = move || select(vec![own, own, own, own, own, own, 1 - own]);
     let enqueue = (via(), one(), stamps(), jobs(2))
         .prop_map(|(via, queue, stamps, jobs)| TxOp::Enqueue { via, queue, stamps, jobs });
-    let settle = (any_index(), Union::new_weighted(settling()))
+    let settle = (claim_index(model, Some(tx.store)), Union::new_weighted(settling()))
         .prop_map(|(claim, action)| TxOp::Settle { claim, action });
     let publish = (via(), one(), events()).prop_map(|(via, stream, events)| TxOp::Publish {
         via,

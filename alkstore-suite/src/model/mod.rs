@@ -72,7 +72,7 @@ where
         ..Config::default()
     });
     let covered = RefCell::new(Covered::new());
-    let sequences = machine::Machine::sequential_strategy(1..=plan.ops);
+    let sequences = machine::Machine::sequential_strategy(plan.ops.div_ceil(2)..=plan.ops);
     let result = runner.run(&sequences, |(_, ops, seen)| {
         // What comes after a failure is cut off at once, by this count.
         let began = || {
