@@ -8,7 +8,7 @@ pub(super) const FAR_AWAY: i64 = 253_402_300_799_999;
 /// Whole milliseconds, rounded up; far more than there are where it has too many.
 pub(super) fn ms(duration: Duration) -> i64 {
     let whole = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX / 2);
-    let part = i64::from(duration.subsec_nanos() % 1_000_000 != 0);
+    let part = i64::from(!duration.subsec_nanos().is_multiple_of(1_000_000));
     (whole + part).min(i64::MAX / 2)
 }
 
