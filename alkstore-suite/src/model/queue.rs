@@ -223,6 +223,8 @@ impl Queue {
         if let Some(holder) = input.key.and_then(|key| self.holder_of(key, now)) {
             return holder;
         }
+        // A job of this very call may have expired at once, and be buried for its key.
+        self.touch(now);
         let due = match input.when {
             When::Now => now,
             When::After(delay) => later(now, delay),

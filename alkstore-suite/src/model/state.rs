@@ -267,9 +267,8 @@ impl Model {
         jobs: &[JobInput],
         seen: Option<&Answer>,
     ) -> Answer {
-        let (name, now) = (queue_name(queue), self.now);
+        let name = queue_name(queue);
         let mut queue = std::mem::take(self.data.queue(name));
-        queue.touch(now);
         let ids = self.add(name, &mut queue, stamps, jobs, seen);
         *self.data.queue(name) = queue;
         Ok(Value::Ids(ids))

@@ -170,6 +170,8 @@ impl Model {
         let Some(tx) = self.tx.take() else { return Ok(Value::Done) };
         if ending == Ending::Commit {
             tx.put_into(&mut self.data, true);
+            // It may have buried some of its own.
+            self.data.queues.values_mut().for_each(|queue| queue.touch(self.now));
         } else {
             for staged in &tx.staged {
                 if let Staged::Added { job, .. } = staged {
