@@ -15,6 +15,8 @@
 mod cx;
 mod factory;
 pub mod fault;
+#[cfg(feature = "model")]
+pub mod model;
 mod rows;
 
 use std::sync::Arc;
