@@ -1,6 +1,8 @@
 //! The house stands as docs/architecture/README.md draws it: arrows point down only, one file is
 //! one mechanism, and every crate is under the workspace's lints.
 
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,8 @@
 //! The records in tasks/ are whole: their ids are unique, what they depend on exists and forms no
 //! cycle, and every test that is said to pin a criterion exists.
 
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
