@@ -30,6 +30,11 @@ ids! {
     ClaimToken >= 0;
 }
 
+impl ClaimToken {
+    /// Of a job that was never claimed.
+    pub const NONE: Self = Self(0);
+}
+
 /// The very claim that a settlement holds for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimRef {

@@ -60,6 +60,12 @@ macro_rules! ids {
         pub struct $type(i64);
 
         impl $type {
+            /// For engines: a number that was given out before.
+            #[must_use]
+            pub const fn stored(number: i64) -> Self {
+                Self(number)
+            }
+
             /// The number as an integer.
             #[must_use]
             pub const fn get(self) -> i64 {

@@ -103,6 +103,12 @@ impl Lease {
         Ok(Self(ceil_millis(duration)))
     }
 
+    /// For engines: a length that was checked before, moved into the range where it lies outside.
+    #[must_use]
+    pub fn saturating(duration: Duration) -> Self {
+        Self(ceil_millis(duration.min(MAX_LEASE)).max(1))
+    }
+
     /// Its length in milliseconds.
     #[must_use]
     pub fn as_millis(self) -> i64 {

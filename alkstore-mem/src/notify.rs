@@ -1,0 +1,108 @@
+//! Notify and listen.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use alkstore_core::{
+    ChannelName, Error, Listener, ListenerSender, Message, NotifyStore, Payload, Result, StoreId,
+};
+use async_trait::async_trait;
+
+use crate::state::{Shared, View};
+use crate::store::MemStore;
+use crate::wake::Wakes;
+
+/// The listeners that are open, by channel.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    channels: HashMap<ChannelName, Vec<Open>>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    number: u64,
+    store: StoreId,
+    sender: ListenerSender,
+}
+
+impl Listeners {
+    pub(crate) fn send(&self, message: &Message, wakes: &mut Wakes) {
+        for listener in self.channels.get(&message.channel).into_iter().flatten() {
+            wakes.listener(listener.sender.send(message.clone()));
+        }
+    }
+
+    pub(crate) fn end_all_of(&mut self, store: StoreId, wakes: &mut Wakes) {
+        self.channels.retain(|_, listeners| {
+            for ended in listeners.extract_if(.., |listener| listener.store == store) {
+                wakes.listener(ended.sender.end());
+            }
+            !listeners.is_empty()
+        });
+    }
+
+    fn add(&mut self, channel: ChannelName, store: StoreId, sender: ListenerSender) -> u64 {
+        self.last += 1;
+        let number = self.last;
+        self.channels.entry(channel).or_default().push(Open { number, store, sender });
+        number
+    }
+
+    fn remove(&mut self, channel: &ChannelName, number: u64) {
+        if let Some(listeners) = self.channels.get_mut(channel) {
+            // They stand in the order of their numbers.
+            if let Ok(place) = listeners.binary_search_by_key(&number, |listener| listener.number) {
+                listeners.remove(place);
+            }
+            if listeners.is_empty() {
+                self.channels.remove(channel);
+            }
+        }
+    }
+}
+
+/// A listener's place among the others; it is given up with the listener.
+struct Registration {
+    shared: Weak<Shared>,
+    channel: ChannelName,
+    number: u64,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.state.lock().listeners.remove(&self.channel, self.number);
+        }
+    }
+}
+
+pub(crate) fn send_message(view: &mut View<'_>, channel: &ChannelName, payload: Payload) {
+    let message = Message::new(channel.clone(), payload);
+    match &mut view.tx {
+        Some(staged) => staged.messages.push(message),
+        None => view.state.listeners.send(&message, view.wakes),
+    }
+}
+
+#[async_trait]
+impl NotifyStore for MemStore {
+    async fn send_message(&self, channel: &ChannelName, payload: Payload) -> Result<()> {
+        self.open.act(|view| send_message(view, channel, payload))
+    }
+
+    async fn open_listener(&self, channel: &ChannelName) -> Result<Listener> {
+        let open = &self.open;
+        let mut registered: Result<u64> = Err(Error::Closed);
+        let listener = Listener::new(channel.clone(), open.options.listener, |sender| {
+            registered =
+                open.act(|view| view.state.listeners.add(channel.clone(), open.id, sender));
+            Box::new(registered.as_ref().ok().map(|&number| Registration {
+                shared: Arc::downgrade(&open.shared),
+                channel: channel.clone(),
+                number,
+            }))
+        });
+        registered.map(|_| listener)
+    }
+}

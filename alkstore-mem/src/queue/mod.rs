@@ -1,0 +1,271 @@
+//! Queues: a queue's jobs, and the ordered sets by which they are found without a scan.
+
+mod claim;
+mod dead;
+mod insert;
+mod read;
+mod row;
+mod settle;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use alkstore_core::{
+    Claimed, DeadSelection, JobFilter, JobId, JobRecord, JobSpec, LocalName, QueueName, QueueOpts,
+    QueueStats, QueueStore, Result, Settled, Settlement, Timestamp, Topic,
+};
+use async_trait::async_trait;
+
+use crate::state::{Blocked, View};
+use crate::store::MemStore;
+use crate::wake::ALL;
+
+pub(crate) use dead::maintain;
+pub(crate) use insert::{fire, insert_jobs};
+pub(crate) use read::find_job;
+pub(crate) use row::{Phase, Row, TxId};
+pub(crate) use settle::settle_job;
+
+/// How much of a backlog one operation stores at most.
+const PAGE: usize = 1_000;
+
+type At = (Timestamp, JobId);
+
+/// A queue. It exists while it has jobs, is paused, or a transaction staged a key in it.
+#[derive(Debug, Default)]
+pub(crate) struct QueueState {
+    /// In boxes: a row is larger than what a search over a million of them should touch.
+    rows: BTreeMap<JobId, Box<Row>>,
+    sets: Sets,
+    /// Keys of jobs that open transactions staged.
+    pub(crate) staged_keys: HashMap<LocalName, (TxId, JobId)>,
+    paused: bool,
+}
+
+/// The rows of a queue by what is asked for: each stands in the sets of its phase.
+#[derive(Debug, Default)]
+struct Sets {
+    /// Claimable now, in the order of claims.
+    ready: BTreeSet<(Reverse<i32>, Timestamp, JobId)>,
+    /// Pending, and not taken in yet.
+    delayed: BTreeSet<At>,
+    /// Claimed with attempts left: claimable at the deadline.
+    leased: BTreeSet<At>,
+    /// Claimed on the last attempt: dead at the deadline.
+    last_leases: BTreeSet<At>,
+    /// Claimed with attempts left, and settled by an open transaction.
+    pinned: BTreeSet<At>,
+    /// Live and with an expiry.
+    expiring: BTreeSet<At>,
+    dead: BTreeSet<JobId>,
+    /// Dead, by the end of their retention.
+    retained: BTreeSet<At>,
+    /// The live job that holds a unique key.
+    keys: HashMap<LocalName, JobId>,
+    /// Since it was last asked for, something came to fall due earlier than all else.
+    sooner: bool,
+}
+
+impl Sets {
+    fn add(&mut self, row: &Row) {
+        let id = row.id;
+        match row.phase {
+            Phase::Ready => {
+                self.ready.insert((Reverse(row.priority), row.ready_at, id));
+            }
+            Phase::Delayed => {
+                let at = (row.ready_at, id);
+                self.delayed.insert(at);
+                self.sooner |= self.delayed.first() == Some(&at);
+            }
+            Phase::Claimed { deadline, .. } => {
+                let at = (deadline, id);
+                self.leases_of(row).insert(at);
+                self.sooner |= self.leased.first() == Some(&at);
+            }
+            Phase::Dead { .. } => {
+                self.dead.insert(id);
+                self.retained.extend(row.gone_at().map(|at| (at, id)));
+                return;
+            }
+        }
+        self.expiring.extend(row.expires_at.map(|at| (at, id)));
+        if let Some(key) = &row.unique_key {
+            self.keys.insert(key.clone(), id);
+        }
+    }
+
+    fn remove(&mut self, row: &Row) {
+        let id = row.id;
+        match row.phase {
+            Phase::Ready => {
+                self.ready.remove(&(Reverse(row.priority), row.ready_at, id));
+            }
+            Phase::Delayed => {
+                self.delayed.remove(&(row.ready_at, id));
+            }
+            Phase::Claimed { deadline, .. } => {
+                self.leases_of(row).remove(&(deadline, id));
+            }
+            Phase::Dead { .. } => {
+                self.dead.remove(&id);
+                if let Some(at) = row.gone_at() {
+                    self.retained.remove(&(at, id));
+                }
+                return;
+            }
+        }
+        if let Some(at) = row.expires_at {
+            self.expiring.remove(&(at, id));
+        }
+        if let Some(key) = &row.unique_key {
+            self.keys.remove(key);
+        }
+    }
+
+    fn leases_of(&mut self, row: &Row) -> &mut BTreeSet<At> {
+        match row.pin {
+            _ if row.is_last_attempt() => &mut self.last_leases,
+            Some(_) => &mut self.pinned,
+            None => &mut self.leased,
+        }
+    }
+}
+
+impl QueueState {
+    fn row(&self, id: JobId) -> Option<&Row> {
+        self.rows.get(&id).map(|row| &**row)
+    }
+
+    pub(crate) fn put(&mut self, row: Box<Row>) {
+        self.sets.add(&row);
+        self.rows.insert(row.id, row);
+    }
+
+    pub(crate) fn take(&mut self, id: JobId) -> Option<Box<Row>> {
+        let row = self.rows.remove(&id)?;
+        self.sets.remove(&row);
+        Some(row)
+    }
+
+    /// Changes a row and moves it to the sets of its new phase.
+    pub(crate) fn change<T>(&mut self, id: JobId, change: impl FnOnce(&mut Row) -> T) -> Option<T> {
+        let row = self.rows.get_mut(&id)?;
+        self.sets.remove(row);
+        let result = change(row);
+        self.sets.add(row);
+        Some(result)
+    }
+
+    fn is_unused(&self) -> bool {
+        self.rows.is_empty() && self.staged_keys.is_empty() && !self.paused
+    }
+}
+
+/// Lets waiters look again: one for each job that became claimable, and one that learns of a new
+/// earliest instant.
+pub(crate) fn wake(view: &mut View<'_>, queue: &QueueName, ready: usize) {
+    let Some(state) = view.state.queues.get_mut(queue) else { return };
+    let sooner = std::mem::take(&mut state.sets.sooner);
+    if !state.paused {
+        let count = ready.max(usize::from(sooner));
+        view.state.topics.wake(view.wakes, count, || Topic::Queue(queue.clone()));
+    }
+}
+
+fn set_paused(view: &mut View<'_>, queue: &QueueName, paused: bool) -> bool {
+    let state = view.state.queues.entry(queue.clone()).or_default();
+    if state.paused == paused {
+        return false;
+    }
+    state.paused = paused;
+    if !paused {
+        view.state.topics.wake(view.wakes, ALL, || Topic::Queue(queue.clone()));
+    }
+    true
+}
+
+#[async_trait]
+impl QueueStore for MemStore {
+    async fn insert_jobs(
+        &self,
+        queue: &QueueName,
+        opts: &QueueOpts,
+        jobs: Vec<JobSpec>,
+    ) -> Result<Vec<JobId>> {
+        let mut jobs = Some(jobs);
+        self.open.act_unblocked(None, |view| insert_jobs(view, queue, opts, &mut jobs)).await
+    }
+
+    async fn claim_jobs(
+        &self,
+        queue: &QueueName,
+        worker: &LocalName,
+        max: usize,
+    ) -> Result<Claimed> {
+        self.open.act(|view| claim::claim_jobs(view, queue, worker, max))
+    }
+
+    async fn settle_jobs(&self, items: Vec<Settlement>) -> Result<Vec<Result<Settled>>> {
+        settle::settle_jobs(&self.open, items).await
+    }
+
+    async fn cancel_job(&self, queue: &QueueName, id: JobId) -> Result<bool> {
+        self.open.act_unblocked(None, |view| settle::cancel_job(view, queue, id)).await
+    }
+
+    async fn find_job(&self, queue: &QueueName, id: JobId) -> Result<Option<JobRecord>> {
+        self.open.act(|view| find_job(view, queue, id))
+    }
+
+    async fn find_jobs(&self, queue: &QueueName, filter: &JobFilter) -> Result<Vec<JobRecord>> {
+        self.open.act(|view| read::find_jobs(view, queue, filter))
+    }
+
+    async fn queue_stats(&self, queue: Option<&QueueName>) -> Result<Vec<QueueStats>> {
+        self.open.act(|view| read::queue_stats(view, queue))
+    }
+
+    async fn requeue_jobs(&self, queue: &QueueName, which: &DeadSelection) -> Result<u64> {
+        self.open.act_unblocked(None, |view| dead::requeue_jobs(view, queue, which)).await
+    }
+
+    async fn purge_jobs(&self, queue: &QueueName, which: &DeadSelection) -> Result<u64> {
+        self.open.act(|view| dead::purge_jobs(view, queue, which))
+    }
+
+    async fn set_queue_paused(&self, queue: &QueueName, paused: bool) -> Result<bool> {
+        self.open.act(|view| set_paused(view, queue, paused))
+    }
+}
+
+/// Who holds a unique key, as an operation sees it.
+enum KeyHolder {
+    Nobody,
+    Job(JobId),
+}
+
+/// Buries the holder where the clock has made it dead.
+fn key_holder(
+    view: &mut View<'_>,
+    queue: &QueueName,
+    key: &LocalName,
+) -> Result<KeyHolder, Blocked> {
+    let Some(state) = view.state.queues.get_mut(queue) else { return Ok(KeyHolder::Nobody) };
+    let own = view.tx.as_ref().map(|staged| staged.id);
+    if let Some(&(tx, id)) = state.staged_keys.get(key) {
+        return if Some(tx) == own { Ok(KeyHolder::Job(id)) } else { Err(Blocked) };
+    }
+    let holder = state.sets.keys.get(key).and_then(|&id| Some((id, state.row(id)?.pin)));
+    let Some((id, pin)) = holder else { return Ok(KeyHolder::Nobody) };
+    match pin {
+        Some(pin) if Some(pin) == own => {
+            let image = view.tx.as_ref().and_then(|staged| staged.image(id));
+            let live = image.flatten().is_some_and(Row::is_live);
+            Ok(if live { KeyHolder::Job(id) } else { KeyHolder::Nobody })
+        }
+        Some(_) => Err(Blocked),
+        None if state.store_death(id, view.time.now) => Ok(KeyHolder::Nobody),
+        None => Ok(KeyHolder::Job(id)),
+    }
+}
