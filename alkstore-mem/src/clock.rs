@@ -85,7 +85,11 @@ impl Clock for SystemClock {
 mod platform {
     use std::time::{Duration, SystemTime};
 
-    pub(super) use tokio::time::{Instant, sleep};
+    pub(super) use tokio::time::Instant;
+
+    pub(super) async fn sleep(duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
 
     pub(super) fn instant() -> Instant {
         Instant::now()

@@ -1,6 +1,6 @@
 //! The memory engine as a column of the suite.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use alkstore_core::{BoxFuture, Result, Store, Timestamp};
@@ -8,7 +8,7 @@ use alkstore_mem::{Clock, ManualClock, MemData, MemStore};
 use alkstore_suite::{Capabilities, Data, OpenOptions, StoreFactory};
 use async_trait::async_trait;
 
-pub struct MemFactory;
+pub(crate) struct MemFactory;
 
 #[async_trait]
 impl StoreFactory for MemFactory {
@@ -64,7 +64,7 @@ impl Data for Fresh {
         if let Some(limits) = options.listener {
             builder = builder.listener_limits(limits);
         }
-        let mut data = self.data.lock().unwrap();
+        let mut data = self.data.lock().unwrap_or_else(PoisonError::into_inner);
         let again = data.as_ref().and_then(|data| data.open(builder.clone()));
         let store = again.unwrap_or_else(|| builder.build());
         *data = Some(store.data());
@@ -73,7 +73,7 @@ impl Data for Fresh {
 
     async fn advance(&self, by: Duration) {
         self.clock.advance(by);
-        if let Some(data) = &*self.data.lock().unwrap() {
+        if let Some(data) = &*self.data.lock().unwrap_or_else(PoisonError::into_inner) {
             data.wake_all();
         }
     }
