@@ -12,6 +12,7 @@ use std::time::Duration;
 use alkstore_core::{EnqueueOpts, Error, StopToken, StoreExt, Topic, Wait, WakeStore};
 use alkstore_mem::MemStore;
 use alkstore_suite::{ROWS, StoreFactory};
+use futures_util::future::{Either, join, select};
 use support::MemFactory;
 use wasm_bindgen_test::{console_log, wasm_bindgen_test};
 
@@ -46,6 +47,23 @@ async fn a_delayed_job_is_waited_for() {
     assert!(
         job.remaining() > Duration::from_secs(299) && job.remaining() <= job.visibility_timeout()
     );
+}
+
+/// A timer that forgets what it was told while a longer wait is open shows here.
+#[wasm_bindgen_test]
+async fn many_waits_end_while_a_longer_one_is_open() {
+    let store = MemStore::new();
+    let (waiting, queue) = (store.queue("never").unwrap(), store.queue("q").unwrap());
+    waiting.enqueue_with(&1, EnqueueOpts::new().delay(Duration::from_secs(3_600))).await.unwrap();
+    let mut longer = std::pin::pin!(waiting.next("w"));
+    for n in 0..100 {
+        queue.enqueue_with(&n, EnqueueOpts::new().delay(Duration::from_millis(2))).await.unwrap();
+        let shorter = std::pin::pin!(queue.next("w"));
+        match select(longer.as_mut(), shorter).await {
+            Either::Left(_) => unreachable!("it is an hour away"),
+            Either::Right((job, _)) => job.unwrap().ack().await.unwrap(),
+        }
+    }
 }
 
 #[wasm_bindgen_test]
@@ -87,7 +105,7 @@ async fn a_scheduler_runs_until_it_is_stopped() {
         store.queue("q").unwrap().next("w").await.unwrap().ack().await.unwrap();
         stop.stop();
     };
-    let (ran, ()) = futures_util::join!(store.run_schedules(stop.clone()), stopping);
+    let (ran, ()) = join(store.run_schedules(stop.clone()), stopping).await;
     ran.unwrap();
     assert!(store.locks().await.unwrap().is_empty());
 }
