@@ -13,7 +13,7 @@ use crate::job::{ClaimedJob, Job, SettleAction, Settled, Settlement};
 use crate::name::{LocalName, QueueName};
 use crate::payload::{Headers, IntoPayload, Payload};
 use crate::store::Store;
-use crate::time::{Countdown, Lease, Timestamp};
+use crate::time::{Countdown, Lease, Timestamp, whole_millis};
 use crate::tx::Tx;
 use crate::wake::{Backoff, Topic, Wait, one_result};
 
@@ -136,8 +136,12 @@ setters!(QueueOpts {
 });
 
 impl QueueOpts {
-    fn check(&self) -> Result<()> {
-        check_stamps(self.visibility_timeout, self.max_attempts)
+    fn checked(mut self) -> Result<Self> {
+        check_stamps(self.visibility_timeout, self.max_attempts)?;
+        self.visibility_timeout = self.visibility_timeout.map(whole_millis);
+        self.retry_base = self.retry_base.map(whole_millis);
+        self.dead_retention = self.dead_retention.map(whole_millis);
+        Ok(self)
     }
 }
 
@@ -258,7 +262,7 @@ impl NewJob {
 pub enum Due {
     /// This long after the enqueue.
     After(Duration),
-    /// At this instant; where it is past, it still orders the job among the others.
+    /// At this instant, or at the enqueue where it is past.
     At(Timestamp),
 }
 
@@ -602,8 +606,12 @@ impl fmt::Debug for Queue {
 
 impl Queue {
     pub(crate) fn new(store: Arc<dyn Store>, name: QueueName, opts: QueueOpts) -> Result<Self> {
-        opts.check()?;
-        Ok(Self { store, name, opts })
+        Ok(Self { store, name, opts: opts.checked()? })
+    }
+
+    /// The engine itself: through the `Arc` each call would be boxed twice.
+    fn engine(&self) -> &dyn Store {
+        &*self.store
     }
 
     /// The queue's name.
@@ -657,7 +665,7 @@ impl Queue {
     /// Dropped, it has added all jobs or none.
     pub async fn enqueue_many(&self, jobs: Vec<NewJob>) -> Result<Vec<JobId>> {
         let jobs = self.check(jobs)?;
-        self.store.insert_jobs(&self.name, &self.opts, jobs).await
+        self.engine().insert_jobs(&self.name, &self.opts, jobs).await
     }
 
     /// Adds a job when the transaction commits; its instants are those of this call.
@@ -771,7 +779,7 @@ impl Queue {
 
     async fn claim_once(&self, worker: &LocalName, max: usize) -> Result<(Vec<Job>, Claimed)> {
         let asked = Countdown::start(Duration::ZERO);
-        let mut claimed = self.store.claim_jobs(&self.name, worker, max).await?;
+        let mut claimed = self.engine().claim_jobs(&self.name, worker, max).await?;
         let jobs = std::mem::take(&mut claimed.jobs)
             .into_iter()
             .map(|job| Job::new(self.store.clone(), self.name.clone(), job, asked))
@@ -802,7 +810,7 @@ impl Queue {
             }
             items.push(Settlement { claim: job.claim.clone(), action: SettleAction::Ack });
         }
-        let results = self.store.settle_jobs(items).await?;
+        let results = self.engine().settle_jobs(items).await?;
         if results.len() != jobs.len() {
             return Err(Error::engine(
                 "the engine answered a batch with another number of results",
@@ -823,7 +831,7 @@ impl Queue {
     ///
     /// Dropped, it has removed the job or not.
     pub async fn cancel(&self, id: JobId) -> Result<bool> {
-        self.store.cancel_job(&self.name, id).await
+        self.engine().cancel_job(&self.name, id).await
     }
 
     /// One job, live or dead.
@@ -836,7 +844,7 @@ impl Queue {
     ///
     /// Cancel-safe.
     pub async fn get_job(&self, id: JobId) -> Result<Option<JobRecord>> {
-        self.store.find_job(&self.name, id).await
+        self.engine().find_job(&self.name, id).await
     }
 
     /// Jobs by ascending id.
@@ -849,7 +857,7 @@ impl Queue {
     ///
     /// Cancel-safe.
     pub async fn jobs(&self, filter: JobFilter) -> Result<Vec<JobRecord>> {
-        self.store.find_jobs(&self.name, &filter).await
+        self.engine().find_jobs(&self.name, &filter).await
     }
 
     /// What the queue holds.
@@ -862,7 +870,7 @@ impl Queue {
     ///
     /// Cancel-safe.
     pub async fn stats(&self) -> Result<QueueStats> {
-        one_result(self.store.queue_stats(Some(&self.name)).await?)
+        one_result(self.engine().queue_stats(Some(&self.name)).await?)
     }
 
     /// Makes dead jobs claimable again, with the same id, attempts back to 0 and no expiry, and
@@ -877,7 +885,7 @@ impl Queue {
     ///
     /// Dropped, it has requeued all of them or none.
     pub async fn requeue_dead(&self, which: impl Into<DeadSelection> + Send) -> Result<u64> {
-        self.store.requeue_jobs(&self.name, &which.into()).await
+        self.engine().requeue_jobs(&self.name, &which.into()).await
     }
 
     /// Deletes dead jobs and says how many.
@@ -890,7 +898,7 @@ impl Queue {
     ///
     /// Dropped, it has deleted all of them or none.
     pub async fn purge_dead(&self, which: impl Into<DeadSelection> + Send) -> Result<u64> {
-        self.store.purge_jobs(&self.name, &which.into()).await
+        self.engine().purge_jobs(&self.name, &which.into()).await
     }
 
     /// Lets claims find nothing, until [`resume`](Self::resume); enqueues and settlements go on.
@@ -904,7 +912,7 @@ impl Queue {
     ///
     /// Dropped, it has paused the queue or not.
     pub async fn pause(&self) -> Result<bool> {
-        self.store.set_queue_paused(&self.name, true).await
+        self.engine().set_queue_paused(&self.name, true).await
     }
 
     /// Lets claims find jobs again. `false` where the queue wasn't paused.
@@ -917,6 +925,6 @@ impl Queue {
     ///
     /// Dropped, it has resumed the queue or not.
     pub async fn resume(&self) -> Result<bool> {
-        self.store.set_queue_paused(&self.name, false).await
+        self.engine().set_queue_paused(&self.name, false).await
     }
 }

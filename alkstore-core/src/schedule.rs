@@ -12,7 +12,7 @@ use crate::payload::{Headers, Payload};
 use crate::queue::{check_stamps, setters};
 use crate::stop::StopToken;
 use crate::store::Store;
-use crate::time::{Lease, Timestamp};
+use crate::time::{Lease, Timestamp, whole_millis};
 use crate::wake::{Backoff, Topic, Wait, unless_stopped};
 
 /// How many boundaries of a schedule fire at most in one tick; the rest is skipped.
@@ -65,8 +65,13 @@ setters!(ScheduleOpts {
 });
 
 impl ScheduleOpts {
-    pub(crate) fn check(&self) -> Result<()> {
-        check_stamps(self.visibility_timeout, self.max_attempts)
+    pub(crate) fn checked(mut self) -> Result<Self> {
+        check_stamps(self.visibility_timeout, self.max_attempts)?;
+        self.expires = self.expires.map(whole_millis);
+        self.visibility_timeout = self.visibility_timeout.map(whole_millis);
+        self.retry_base = self.retry_base.map(whole_millis);
+        self.dead_retention = self.dead_retention.map(whole_millis);
+        Ok(self)
     }
 }
 

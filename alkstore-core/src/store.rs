@@ -342,7 +342,7 @@ pub trait StoreExt: Store {
     ) -> impl Future<Output = Result<Schedule>> + Send {
         let checked = (|| -> Result<ScheduleSpec> {
             let (name, queue) = (ScheduleName::new(name)?, QueueName::new(queue)?);
-            opts.check()?;
+            let opts = opts.checked()?;
             let payload = sendable(self, payload)?;
             Ok(ScheduleSpec { name, spec: spec.to_owned(), queue, payload, opts })
         })();

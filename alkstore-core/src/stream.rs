@@ -320,6 +320,11 @@ impl Stream {
         Self { store, name }
     }
 
+    /// The engine itself: through the `Arc` each call would be boxed twice.
+    fn engine(&self) -> &dyn Store {
+        &*self.store
+    }
+
     /// The stream's name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -371,7 +376,7 @@ impl Stream {
     /// Dropped, it has appended all events or none.
     pub async fn publish_many(&self, events: Vec<NewEvent>) -> Result<Vec<Offset>> {
         let events = self.check(events)?;
-        self.store.append_events(&self.name, events).await
+        self.engine().append_events(&self.name, events).await
     }
 
     /// Appends an event when the transaction commits; it takes its place then, so there is no
@@ -425,7 +430,7 @@ impl Stream {
     ///
     /// Cancel-safe.
     pub async fn read(&self, after: Offset, limit: usize) -> Result<Vec<Event>> {
-        self.store.read_events(&self.name, after, limit).await
+        self.engine().read_events(&self.name, after, limit).await
     }
 
     /// As [`read`](Self::read), inside a transaction. It reads the committed log: what the
@@ -458,7 +463,7 @@ impl Stream {
     ///
     /// Dropped, it has deleted all of them or none.
     pub async fn trim_to(&self, horizon: Offset) -> Result<u64> {
-        self.store.trim_stream(&self.name, horizon).await
+        self.engine().trim_stream(&self.name, horizon).await
     }
 
     /// What the stream holds, and how far its consumers have come.
@@ -471,7 +476,7 @@ impl Stream {
     ///
     /// Cancel-safe.
     pub async fn info(&self) -> Result<StreamInfo> {
-        one_result(self.store.stream_info(Some(&self.name)).await?)
+        one_result(self.engine().stream_info(Some(&self.name)).await?)
     }
 
     /// Forgets the offset that a consumer saved. `false` where it never saved one.
@@ -485,7 +490,7 @@ impl Stream {
     /// Dropped, it has forgotten the consumer or not.
     pub async fn forget_consumer(&self, name: &str) -> Result<bool> {
         let consumer = LocalName::new(name)?;
-        self.store.delete_consumer(&self.name, &consumer).await
+        self.engine().delete_consumer(&self.name, &consumer).await
     }
 
     /// A live tail of everything strictly after an offset; it saves nothing.
@@ -631,11 +636,10 @@ impl Consumer {
     }
 }
 
-type Page = (Option<Box<dyn Watch>>, Option<Result<Vec<Event>>>);
-
 /// A live tail of a stream. It ends when the store is closed, and doesn't keep it open.
 ///
-/// Also a [`futures_core::Stream`] of the same items.
+/// Also a [`futures_core::Stream`] of the same items. A `next` that is dropped may leave a read
+/// under way until it is polled again; a [`recv`](Self::recv) leaves none.
 #[must_use = "a subscription yields nothing unless it is received from"]
 pub struct Subscription {
     store: Arc<dyn WeakStore>,
@@ -643,7 +647,17 @@ pub struct Subscription {
     after: Offset,
     read: VecDeque<Event>,
     watch: Option<Box<dyn Watch>>,
-    page: Option<BoxFuture<'static, Page>>,
+    step: Step,
+}
+
+/// What a subscription that has nothing to yield is about.
+enum Step {
+    /// It has to look.
+    Look,
+    /// It reads, and keeps the store open meanwhile; no result where that is gone.
+    Read(BoxFuture<'static, Option<Result<Vec<Event>>>>),
+    /// It waits for a change.
+    Wait(BoxFuture<'static, (Box<dyn Watch>, Result<()>)>),
 }
 
 impl fmt::Debug for Subscription {
@@ -662,7 +676,7 @@ impl Subscription {
         after: Offset,
         watch: Box<dyn Watch>,
     ) -> Self {
-        Self { store, stream, after, read: VecDeque::new(), watch: Some(watch), page: None }
+        Self { store, stream, after, read: VecDeque::new(), watch: Some(watch), step: Step::Look }
     }
 
     /// The next event; `None` once the store is closed or its last handle dropped. After an error
@@ -676,7 +690,8 @@ impl Subscription {
     ///
     /// Cancel-safe: `select!` and timeouts lose nothing.
     pub async fn recv(&mut self) -> Option<Result<Event>> {
-        poll_fn(|cx| self.poll_recv(cx)).await
+        let receiving = Receiving(self);
+        poll_fn(|cx| receiving.0.poll_recv(cx)).await
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Event>>> {
@@ -688,47 +703,64 @@ impl Subscription {
                 self.after = event.offset;
                 return Poll::Ready(Some(Ok(event)));
             }
-            if self.page.is_none() {
-                let Some(watch) = self.watch.take() else { return Poll::Ready(None) };
-                let page = next_page(self.store.clone(), self.stream.clone(), self.after, watch);
-                self.page = Some(Box::pin(page));
-            }
-            let Some(page) = &mut self.page else { continue };
-            let (watch, result) = ready!(page.as_mut().poll(cx));
-            self.page = None;
-            self.watch = watch;
-            match result {
-                None => return Poll::Ready(None),
+            let outcome = match &mut self.step {
+                Step::Look => {
+                    let page = read_page(self.store.clone(), self.stream.clone(), self.after);
+                    self.step = Step::Read(Box::pin(page));
+                    continue;
+                }
+                Step::Read(page) => {
+                    let page = ready!(page.as_mut().poll(cx));
+                    self.step = Step::Look;
+                    page.map(|events| events.map(|events| self.read = events.into()))
+                }
+                Step::Wait(wait) => {
+                    let (watch, outcome) = ready!(wait.as_mut().poll(cx));
+                    self.step = Step::Look;
+                    self.watch = Some(watch);
+                    if outcome.is_ok() {
+                        continue;
+                    }
+                    Some(outcome)
+                }
+            };
+            match outcome {
+                None | Some(Err(Error::Closed)) => return Poll::Ready(None),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                Some(Ok(events)) => self.read = events.into(),
+                Some(Ok(())) if !self.read.is_empty() => {}
+                Some(Ok(())) => {
+                    let Some(watch) = self.watch.take() else { return Poll::Ready(None) };
+                    self.step = Step::Wait(Box::pin(wait(watch)));
+                }
             }
         }
     }
 }
 
-/// Waits for the next events. Gives the watch back for the next page, and no result at the end.
-async fn next_page(
+/// A `recv` under way. Dropped, it gives up a read, which would otherwise hold on to the store and
+/// to a connection with nobody to poll it.
+struct Receiving<'s>(&'s mut Subscription);
+
+impl Drop for Receiving<'_> {
+    fn drop(&mut self) {
+        if let Step::Read(_) = self.0.step {
+            self.0.step = Step::Look;
+        }
+    }
+}
+
+async fn read_page(
     weak: Arc<dyn WeakStore>,
     stream: StreamName,
     after: Offset,
-    mut watch: Box<dyn Watch>,
-) -> Page {
-    loop {
-        let Some(store) = weak.upgrade() else { return (None, None) };
-        let events = store.read_events(&stream, after, SUBSCRIPTION_PAGE).await;
-        drop(store);
-        let outcome = match events {
-            Ok(events) if events.is_empty() => match watch.changed(Wait::default()).await {
-                Ok(()) => continue,
-                Err(error) => Err(error),
-            },
-            other => other,
-        };
-        return match outcome {
-            Err(Error::Closed) => (None, None),
-            outcome => (Some(watch), Some(outcome)),
-        };
-    }
+) -> Option<Result<Vec<Event>>> {
+    let store = weak.upgrade()?;
+    Some(store.read_events(&stream, after, SUBSCRIPTION_PAGE).await)
+}
+
+async fn wait(mut watch: Box<dyn Watch>) -> (Box<dyn Watch>, Result<()>) {
+    let outcome = watch.changed(Wait::default()).await;
+    (watch, outcome)
 }
 
 impl futures_core::Stream for Subscription {

@@ -15,6 +15,11 @@ pub fn ceil_millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
+/// A duration as it is stored: whole milliseconds, rounded up.
+pub(crate) fn whole_millis(duration: Duration) -> Duration {
+    Duration::from_millis(ceil_millis(duration).unsigned_abs())
+}
+
 /// An instant on an engine's clock: whole milliseconds since 1970, between 0 and
 /// [`Timestamp::FAR_AWAY`].
 ///

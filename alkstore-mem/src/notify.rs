@@ -49,16 +49,15 @@ impl Listeners {
         number
     }
 
-    fn remove(&mut self, channel: &ChannelName, number: u64) {
-        if let Some(listeners) = self.channels.get_mut(channel) {
-            // They stand in the order of their numbers.
-            if let Ok(place) = listeners.binary_search_by_key(&number, |listener| listener.number) {
-                listeners.remove(place);
-            }
-            if listeners.is_empty() {
-                self.channels.remove(channel);
-            }
+    fn remove(&mut self, channel: &ChannelName, number: u64) -> Option<Open> {
+        let listeners = self.channels.get_mut(channel)?;
+        // They stand in the order of their numbers.
+        let place = listeners.binary_search_by_key(&number, |listener| listener.number).ok()?;
+        let removed = listeners.remove(place);
+        if listeners.is_empty() {
+            self.channels.remove(channel);
         }
+        Some(removed)
     }
 }
 
@@ -72,7 +71,10 @@ struct Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.state.lock().listeners.remove(&self.channel, self.number);
+            let removed = shared.state.lock().listeners.remove(&self.channel, self.number);
+            // With it goes the waker of whoever waited, and maybe a task that has to reach the
+            // state in turn: the lock is released by now.
+            drop(removed);
         }
     }
 }

@@ -73,7 +73,8 @@ fn row(id: JobId, spec: JobSpec, queue: &QueueName, opts: &QueueOpts, time: Read
     row.unique_key = spec.unique_key;
     let ready_at = match spec.due {
         Due::After(delay) => time.after(delay),
-        Due::At(at) => at,
+        // Where it is past, the job became claimable with its enqueue.
+        Due::At(at) => at.max(time.now),
     };
     row.pend(ready_at, time.now);
     row

@@ -14,6 +14,7 @@ mod outbox;
 mod queue;
 mod schedule;
 mod stream;
+mod tools;
 mod tx;
 
 /// One rule of the contract as a test. Its name begins with the rule's id in lower case.

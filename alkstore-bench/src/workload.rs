@@ -1,0 +1,60 @@
+//! What is measured, and what is asked of it.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use crate::measure::Reading;
+
+type Run = Box<dyn Fn() -> Pin<Box<dyn Future<Output = anyhow::Result<Reading>>>>>;
+
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
+    pub(crate) run: Run,
+    /// 0 is a current-thread runtime.
+    pub(crate) worker_threads: usize,
+    pub(crate) target: Option<Target>,
+}
+
+/// What a workload has to reach.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target {
+    /// At least this rate.
+    PerSecond(f64),
+    /// At most this time.
+    Micros(f64),
+    /// At least this part of what another workload of the same round reached.
+    NotBelow(f64, &'static str),
+}
+
+pub(crate) fn workload<F>(name: &'static str, run: impl Fn() -> F + 'static) -> Workload
+where
+    F: Future<Output = anyhow::Result<Reading>> + 'static,
+{
+    let run = Box::new(move || -> Pin<Box<dyn Future<Output = _>>> { Box::pin(run()) });
+    Workload { name, run, worker_threads: 0, target: None }
+}
+
+impl Workload {
+    pub(crate) fn on_four_threads(mut self) -> Self {
+        self.worker_threads = 4;
+        self
+    }
+
+    pub(crate) fn target(mut self, target: Target) -> Self {
+        self.target = Some(target);
+        self
+    }
+
+    /// Runs once, on a runtime of its own.
+    pub(crate) fn measure(&self) -> anyhow::Result<Reading> {
+        let mut builder = match self.worker_threads {
+            0 => tokio::runtime::Builder::new_current_thread(),
+            threads => {
+                let mut builder = tokio::runtime::Builder::new_multi_thread();
+                builder.worker_threads(threads);
+                builder
+            }
+        };
+        builder.enable_time().build()?.block_on((self.run)())
+    }
+}
