@@ -23,7 +23,7 @@ mod column {
 const SHORT: Duration = Duration::from_millis(20);
 
 #[wasm_bindgen_test]
-fn only_rows_that_unwind_are_skipped() {
+fn only_rows_that_need_what_is_lacking_are_skipped() {
     assert!(!MemFactory.capabilities().unwinds, "a panic can't be caught here");
     let skipped = alkstore_suite::skips(&MemFactory);
     console_log!("{} rows, {} skipped: {skipped:?}", ROWS.len(), skipped.len());

@@ -119,7 +119,7 @@ pub(crate) async fn h6_a_name_stands_for_one_schedule(cx: Cx) {
     let opts = ScheduleOpts::new().priority(7).headers(Headers::new([("k", "v")]).unwrap());
     let other = cx.second().await;
     let replaced = other.schedule("s", "@every 7s", "other", &"new", opts.clone()).await.unwrap();
-    assert_eq!(cx.store.schedules().await.unwrap(), [replaced.clone()]);
+    assert_eq!(cx.store.schedules().await.unwrap(), std::slice::from_ref(&replaced));
     assert_eq!((replaced.spec.as_str(), replaced.queue.as_str()), ("@every 7s", "other"));
     assert_eq!((replaced.payload.as_str(), replaced.opts), ("\"new\"", opts));
 }
