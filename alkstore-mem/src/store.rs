@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Reading, SystemClock};
-use crate::queue;
 use crate::state::{Blocked, Shared, State, View};
 use crate::tx::Staged;
 use crate::wake::{CloseSignal, Wakes};
+use crate::{lock, queue};
 
 const DEFAULT_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_SAFETY_POLL: Duration = Duration::from_secs(30);
@@ -256,6 +256,7 @@ impl Open {
             let mut state = self.shared.state.lock();
             self.close.close();
             state.listeners.end_all_of(self.id, &mut wakes);
+            lock::give_up_leadership(&mut state, &mut wakes, self.id);
         }
         wakes.fire();
     }

@@ -142,3 +142,23 @@ pub(crate) async fn x24_a_settlement_frees_its_key_inside_the_transaction(cx: Cx
         }
     }
 }
+
+pub(crate) async fn x24_only_what_ends_a_job_frees_its_key(cx: Cx) {
+    let queue = cx.store.queue("q").unwrap();
+    let first = queue.enqueue_with(&1, keyed()).await.unwrap();
+    let mut job = queue.claim("w").await.unwrap().unwrap();
+    let mut tx = cx.store.begin_tx().await.unwrap();
+    job.retry_tx(&mut tx, "busy", None).await.unwrap();
+    let found = queue.enqueue_tx(&mut tx, &2, keyed()).await.unwrap();
+    assert_eq!(found, first, "a job that comes back keeps its key");
+    tx.rollback().await.unwrap();
+
+    let mut tx = cx.store.begin_tx().await.unwrap();
+    job.fail_tx(&mut tx, "broken").await.unwrap();
+    let next = queue.enqueue_tx(&mut tx, &2, keyed()).await.unwrap();
+    assert_ne!(next, first, "a dead letter has no key");
+    tx.commit().await.unwrap();
+    assert_eq!(queue.enqueue_with(&3, keyed()).await.unwrap(), next);
+    assert_eq!(queue.requeue_dead(first).await.unwrap(), 0, "its key is taken");
+    assert_eq!(jobs(&cx.store, "q").await, 2);
+}
