@@ -87,3 +87,8 @@ macro_rules! __test {
         }
     };
 }
+
+/// The guide's program is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/writing-an-engine.md")]
+mod guide {}
