@@ -650,8 +650,12 @@ impl Queue {
         payload: impl IntoPayload,
         opts: EnqueueOpts,
     ) -> impl Future<Output = Result<JobId>> + Send {
-        let job = NewJob::new(payload).map(|job| job.opts(opts));
-        async move { one_result(self.enqueue_many(vec![job?]).await?) }
+        let limit = self.engine().limits().payload;
+        let job = NewJob::new(payload).and_then(|job| job.opts(opts).check(limit));
+        async move {
+            let jobs = vec![job?];
+            one_result(self.engine().insert_jobs(&self.name, &self.opts, jobs).await?)
+        }
     }
 
     /// Adds jobs, all or none, in order. Two with the same unique key are one.
@@ -717,7 +721,13 @@ impl Queue {
     ///
     /// Cancel-safe: dropped, it gives back what it had claimed, the attempt uncharged.
     pub async fn claim(&self, worker_id: &str) -> Result<Option<Job>> {
-        Ok(self.claim_batch(worker_id, 1).await?.pop())
+        let worker = LocalName::new(worker_id)?;
+        loop {
+            let (job, claimed) = self.claim_one(&worker).await?;
+            if job.is_some() || !claimed.more {
+                return Ok(job);
+            }
+        }
     }
 
     /// Claims up to `max` jobs in one call, in the order in which they are due.
@@ -732,9 +742,10 @@ impl Queue {
     pub async fn claim_batch(&self, worker_id: &str, max: usize) -> Result<Vec<Job>> {
         let worker = LocalName::new(worker_id)?;
         loop {
-            let (jobs, claimed) = self.claim_once(&worker, max).await?;
-            if !jobs.is_empty() || !claimed.more {
-                return Ok(jobs);
+            let asked = Countdown::start(Duration::ZERO);
+            let claimed = self.engine().claim_jobs(&self.name, &worker, max).await?;
+            if !claimed.jobs.is_empty() || !claimed.more {
+                return Ok(claimed.jobs.into_iter().map(|job| self.job(job, asked)).collect());
             }
         }
     }
@@ -773,18 +784,13 @@ impl Queue {
     }
 
     async fn claim_one(&self, worker: &LocalName) -> Result<(Option<Job>, Claimed)> {
-        let (mut jobs, claimed) = self.claim_once(worker, 1).await?;
-        Ok((jobs.pop(), claimed))
+        let asked = Countdown::start(Duration::ZERO);
+        let mut claimed = self.engine().claim_jobs(&self.name, worker, 1).await?;
+        Ok((claimed.jobs.pop().map(|job| self.job(job, asked)), claimed))
     }
 
-    async fn claim_once(&self, worker: &LocalName, max: usize) -> Result<(Vec<Job>, Claimed)> {
-        let asked = Countdown::start(Duration::ZERO);
-        let mut claimed = self.engine().claim_jobs(&self.name, worker, max).await?;
-        let jobs = std::mem::take(&mut claimed.jobs)
-            .into_iter()
-            .map(|job| Job::new(self.store.clone(), self.name.clone(), job, asked))
-            .collect();
-        Ok((jobs, claimed))
+    fn job(&self, claimed: ClaimedJob, asked: Countdown) -> Job {
+        Job::new(self.store.clone(), self.name.clone(), claimed, asked)
     }
 
     /// Acks jobs of this queue in one call. The results are in the order of the jobs, each for

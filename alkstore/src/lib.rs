@@ -62,3 +62,8 @@ pub use alkstore_mem::MemStore;
 
 pub use config::StoreConfig;
 pub use open::{open, open_with};
+
+/// The first program of the repository's front page compiles.
+#[cfg(all(doctest, feature = "mem"))]
+#[doc = include_str!("../../README.md")]
+mod readme {}

@@ -608,6 +608,7 @@ macro_rules! __rows {
                 x24_keys_hold_inside_the_transaction []
                 x24_a_settlement_frees_its_key_inside_the_transaction []
                 x24_only_what_ends_a_job_frees_its_key []
+                x24_a_staged_job_that_expired_frees_its_key []
                 x25_a_staged_event_has_no_place_before_the_commit []
                 x26_events_take_their_places_at_commit []
                 x26_a_rollback_leaves_no_gap_in_the_places []

@@ -1,8 +1,9 @@
 //! Unique keys that a transaction stages or frees.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use alkstore_core::{EnqueueOpts, Error, JobFilter, Store, StoreExt};
+use alkstore_core::{EnqueueOpts, Error, JobFilter, JobState, Store, StoreExt};
 
 use super::{STEP, impatient, jobs};
 use crate::cx::Cx;
@@ -161,4 +162,18 @@ pub(crate) async fn x24_only_what_ends_a_job_frees_its_key(cx: Cx) {
     assert_eq!(queue.enqueue_with(&3, keyed()).await.unwrap(), next);
     assert_eq!(queue.requeue_dead(first).await.unwrap(), 0, "its key is taken");
     assert_eq!(jobs(&cx.store, "q").await, 2);
+}
+
+pub(crate) async fn x24_a_staged_job_that_expired_frees_its_key(cx: Cx) {
+    let queue = cx.store.queue("q").unwrap();
+    let second = Duration::from_secs(1);
+    let mut tx = cx.store.begin_tx().await.unwrap();
+    let first = queue.enqueue_tx(&mut tx, &1, keyed().expires(second)).await.unwrap();
+    cx.advance(second).await;
+    let next = queue.enqueue_tx(&mut tx, &2, keyed()).await.unwrap();
+    assert_ne!(next, first, "the clock has made the job dead that held the key");
+    tx.commit().await.unwrap();
+    let dead = queue.get_job(first).await.unwrap().unwrap();
+    assert_eq!(dead.state, JobState::Dead);
+    assert_eq!(queue.enqueue_with(&3, keyed()).await.unwrap(), next);
 }
