@@ -38,11 +38,13 @@ async fn one_thread() -> anyhow::Result<Reading> {
 
 /// The same number of jobs, by tasks that run at the same time.
 async fn threads(count: u64) -> anyhow::Result<Reading> {
-    let (queue, payload) = (store().queue("q")?, payload()?);
+    let store = store();
     rate(JOBS, || async {
         let tasks = (0..count).map(|worker| {
-            let (queue, payload) = (queue.clone(), payload.clone());
+            let store = store.clone();
             tokio::spawn(async move {
+                // A worker has its own handle and its own payloads, as it would in an application.
+                let (queue, payload) = (store.queue("q")?, payload()?);
                 cycle(&queue, &format!("w{worker}"), &payload, JOBS / count).await
             })
         });

@@ -71,7 +71,7 @@ struct Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
-            let removed = shared.state.lock().listeners.remove(&self.channel, self.number);
+            let removed = shared.lock().listeners.remove(&self.channel, self.number);
             // With it goes the waker of whoever waited, and maybe a task that has to reach the
             // state in turn: the lock is released by now.
             drop(removed);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use alkstore_core::{LockName, QueueName, ScheduleName, StreamName};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Reading};
@@ -20,9 +20,30 @@ use crate::wake::{Topics, Wakes};
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) state: Mutex<State>,
+    state: Mutex<State>,
     /// Somebody's transaction ended: what waited for it tries again.
     pub(crate) tx_ended: Notify,
+}
+
+/// How long the lock is waited for awake, in rounds that double: it is held for less than a
+/// microsecond, and to be put to sleep and woken takes several. Who holds it finds its data in
+/// its core's cache, so that it is let go on for a while.
+const ROUNDS_AWAKE: u32 = 13;
+
+impl Shared {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, state: Mutex::default(), tx_ended: Notify::new() }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        for round in 9..ROUNDS_AWAKE {
+            if let Some(state) = self.state.try_lock() {
+                return state;
+            }
+            (0..1_u32 << round).for_each(|_| std::hint::spin_loop());
+        }
+        self.state.lock()
+    }
 }
 
 #[derive(Debug, Default)]

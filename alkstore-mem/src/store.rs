@@ -8,11 +8,9 @@ use alkstore_core::{
 };
 use async_trait::async_trait;
 use futures_util::future::select;
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use crate::clock::{Clock, Reading, SystemClock};
-use crate::state::{Blocked, Shared, State, View};
+use crate::state::{Blocked, Shared, View};
 use crate::tx::Staged;
 use crate::wake::{CloseSignal, Wakes};
 use crate::{lock, queue};
@@ -98,8 +96,7 @@ impl MemStoreBuilder {
     #[must_use]
     pub fn build(self) -> MemStore {
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
-        let state = Mutex::new(State::default());
-        MemStore::open(Arc::new(Shared { clock, state, tx_ended: Notify::new() }), self.options)
+        MemStore::open(Arc::new(Shared::new(clock)), self.options)
     }
 }
 
@@ -189,7 +186,7 @@ impl MemData {
     pub fn wake_all(&self) {
         let Some(shared) = self.0.upgrade() else { return };
         let mut wakes = Wakes::default();
-        shared.state.lock().topics.wake_everyone(&mut wakes);
+        shared.lock().topics.wake_everyone(&mut wakes);
         wakes.fire();
     }
 }
@@ -207,13 +204,13 @@ impl Open {
         operation: impl FnOnce(&mut View<'_>) -> T,
     ) -> Result<T> {
         let mut wakes = Wakes::default();
+        let time = Reading::of(&*self.shared.clock);
         let result = {
-            let mut state = self.shared.state.lock();
+            let mut state = self.shared.lock();
             // Looked at under the lock: after a close nothing is written.
             if self.close.is_closed() {
                 return Err(Error::Closed);
             }
-            let time = Reading::of(&*self.shared.clock);
             operation(&mut View { state: &mut state, time, wakes: &mut wakes, tx })
         };
         wakes.fire();
@@ -252,7 +249,7 @@ impl Open {
     pub(crate) fn close_now(&self) {
         let mut wakes = Wakes::default();
         {
-            let mut state = self.shared.state.lock();
+            let mut state = self.shared.lock();
             self.close.close();
             state.listeners.end_all_of(self.id, &mut wakes);
             lock::give_up_leadership(&mut state, &mut wakes, self.id);

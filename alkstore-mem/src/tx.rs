@@ -116,7 +116,7 @@ impl MemTx {
     fn undo(&mut self) {
         let Some(staged) = self.staged.take() else { return };
         {
-            let mut state = self.open.shared.state.lock();
+            let mut state = self.open.shared.lock();
             let time = crate::clock::Reading::of(&*self.open.shared.clock);
             // Nobody is woken: who waits for what was held looks again, as the claim told it.
             let wakes = &mut Wakes::default();

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::clock::Reading;
+use crate::queue::Row;
 use crate::state::Shared;
 use crate::store::MemStore;
 
@@ -76,9 +77,10 @@ impl Topics {
 /// All watchers of a topic.
 pub(crate) const ALL: usize = usize::MAX;
 
-/// Wakes that are due once the lock is released.
+/// What is due once the lock is released: wakes, and the end of a row that was taken out.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
+    pub(crate) taken: Option<Box<Row>>,
     watchers: Vec<(Arc<Notify>, usize)>,
     listeners: Vec<Waker>,
 }
@@ -178,7 +180,7 @@ impl Watch for MemWatch {
 
 impl Drop for MemWatch {
     fn drop(&mut self) {
-        let others = self.shared.state.lock().topics.leave(&self.topic);
+        let others = self.shared.lock().topics.leave(&self.topic);
         if others && matches!(self.topic, Topic::Queue(_) | Topic::Lock(_)) {
             self.notify.notify_one();
         }

@@ -37,7 +37,10 @@ pub(crate) fn settle_job(
     };
     let Some(staged) = &mut view.tx else {
         let settled = match &item.action {
-            SettleAction::Ack => state.take(claim.id).map(|_| Settled::Gone),
+            SettleAction::Ack => {
+                view.wakes.taken = state.take(claim.id);
+                view.wakes.taken.is_some().then_some(Settled::Gone)
+            }
             action => state.change(claim.id, |row| act(row, action, view.time)),
         };
         let ready = matches!(settled, Some(Settled::Again(at)) if at <= view.time.now);
