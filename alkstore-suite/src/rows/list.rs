@@ -605,6 +605,7 @@ macro_rules! __rows {
                 x22_two_transactions_with_one_key_add_one_job []
                 x23_who_waits_too_long_for_a_staged_key_is_unavailable []
                 x23_no_cycle_of_transactions_hangs []
+                x23_a_call_that_waited_in_vain_holds_no_key []
                 x24_keys_hold_inside_the_transaction []
                 x24_a_settlement_frees_its_key_inside_the_transaction []
                 x24_only_what_ends_a_job_frees_its_key []
