@@ -192,6 +192,7 @@ macro_rules! __rows {
                 q45_a_batch_of_acks_answers_for_each_in_order []
                 q45_a_batch_with_a_job_from_elsewhere_settles_nothing []
                 q46_a_locked_job_doesn_t_hold_up_a_batch []
+                q46_the_locked_jobs_of_a_batch_wait_together []
                 q47_a_job_that_is_pending_or_claimed_can_be_cancelled []
                 q47_nothing_else_can_be_cancelled []
                 q47_of_an_ack_and_a_cancel_one_takes_effect []
