@@ -484,6 +484,7 @@ macro_rules! __rows {
                 h31_a_standby_goes_on_after_passing_faults []
                 h31_a_standby_goes_on_after_faults_of_the_lock []
                 h31_a_standby_backs_off_from_50_ms_to_5_s []
+                h31_a_standby_that_has_led_begins_its_pauses_anew []
                 h32_a_standby_returns_other_errors []
                 h33_an_unscheduled_name_fires_no_more []
                 h33_unscheduling_says_whether_there_was_one []
