@@ -549,6 +549,7 @@ macro_rules! __rows {
                 o20_a_stop_lets_the_delivery_and_its_settlement_finish []
                 o20_a_stop_lets_a_settlement_be_repeated []
                 o20_a_run_stopped_before_it_starts_delivers_nothing []
+                o20_what_was_claimed_when_the_stop_came_is_given_back []
                 o21_an_abort_drops_the_delivery []
                 o21_an_abort_ends_a_run_that_waits []
                 o22_a_lost_claim_does_not_end_a_run []
