@@ -201,12 +201,19 @@ impl Outbox {
             let outcome = match unless_stopped(&stop, self.queue.next(worker_id)).await {
                 None => return Ok(()),
                 Some(Err(error)) => Err(error),
+                Some(Ok(mut job)) if stop.is_stopped() => {
+                    // Stopped while it was claimed: nothing has begun. Where it can't be given
+                    // back, it lapses.
+                    let _ = job.release(Duration::ZERO).await;
+                    return Ok(());
+                }
                 Some(Ok(job)) => {
                     let delivering = std::pin::pin!(deliver(job, &mut delivery));
                     let aborted = std::pin::pin!(stop.aborted());
-                    match futures_util::future::select(aborted, delivering).await {
-                        futures_util::future::Either::Left(_) => return Ok(()),
-                        futures_util::future::Either::Right((settled, _)) => settled,
+                    // The delivery comes first, so that what an abort drops has begun.
+                    match futures_util::future::select(delivering, aborted).await {
+                        futures_util::future::Either::Left((settled, _)) => settled,
+                        futures_util::future::Either::Right(_) => return Ok(()),
                     }
                 }
             };

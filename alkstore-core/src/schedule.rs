@@ -180,7 +180,7 @@ fn leadership_lost() -> Error {
 pub(crate) async fn run(store: Arc<dyn Store>, stop: StopToken) -> Result<()> {
     let (name, owner, ttl) = (LockName::scheduler(), runner(&*store), scheduler_ttl()?);
     let lease = Lock::try_acquire(store.clone(), name, owner, ttl).await?;
-    lead(&*store, lease.map_err(|_| leadership_lost())?, &stop).await
+    lead(&*store, lease.map_err(|_| leadership_lost())?, &stop, || ()).await
 }
 
 pub(crate) async fn run_standby(store: Arc<dyn Store>, stop: StopToken) -> Result<()> {
@@ -190,7 +190,7 @@ pub(crate) async fn run_standby(store: Arc<dyn Store>, stop: StopToken) -> Resul
         let acquiring = Lock::acquire(store.clone(), name, owner, ttl);
         let led = match unless_stopped(&stop, acquiring).await {
             None => return Ok(()),
-            Some(Ok(lease)) => lead(&*store, lease, &stop).await,
+            Some(Ok(lease)) => lead(&*store, lease, &stop, || backoff.reset()).await,
             Some(Err(error)) => Err(error),
         };
         match led {
@@ -208,15 +208,25 @@ pub(crate) async fn run_standby(store: Arc<dyn Store>, stop: StopToken) -> Resul
 }
 
 /// Ticks until it is stopped or fails, and gives the lease back either way.
-async fn lead(store: &dyn Store, mut lease: Lock, stop: &StopToken) -> Result<()> {
-    let led = tick_until_stopped(store, &mut lease, stop).await;
+async fn lead(
+    store: &dyn Store,
+    mut lease: Lock,
+    stop: &StopToken,
+    ticked: impl FnMut() + Send,
+) -> Result<()> {
+    let led = tick_until_stopped(store, &mut lease, stop, ticked).await;
     // The next runner starts at once where this succeeds, and after the ttl where it doesn't;
     // how the run ended is what its caller has to hear.
     let _ = lease.release().await;
     led
 }
 
-async fn tick_until_stopped(store: &dyn Store, lease: &mut Lock, stop: &StopToken) -> Result<()> {
+async fn tick_until_stopped(
+    store: &dyn Store,
+    lease: &mut Lock,
+    stop: &StopToken,
+    mut ticked: impl FnMut() + Send,
+) -> Result<()> {
     let mut watch = store.watch(Topic::Schedules).await?;
     let (mut tries, mut backoff) = (0, Backoff::FAULT);
     while !stop.is_stopped() {
@@ -224,6 +234,7 @@ async fn tick_until_stopped(store: &dyn Store, lease: &mut Lock, stop: &StopToke
             Ok(tick) => {
                 tries = 0;
                 backoff.reset();
+                ticked();
                 let wait = Wait { until: tick.next, within: Some(SCHEDULER_RENEWAL) };
                 unless_stopped(stop, watch.changed(wait)).await
             }

@@ -80,9 +80,10 @@ impl MemStoreBuilder {
     }
 
     /// How often a waiter looks again without being woken; `None` turns it off. It is a net
-    /// beneath the wakes, which miss nothing. Default: 30 s.
+    /// beneath the wakes, which miss nothing. At least 1 ms; default: 30 s.
     pub fn safety_poll(mut self, every: Option<Duration>) -> Self {
-        self.options.safety_poll = every;
+        // Without a pause a waiter would look again and again and let nothing else run.
+        self.options.safety_poll = every.map(|every| every.max(Duration::from_millis(1)));
         self
     }
 
@@ -254,6 +255,7 @@ impl Open {
             state.listeners.end_all_of(self.id, &mut wakes);
             lock::give_up_leadership(&mut state, &mut wakes, self.id);
         }
+        self.close.wake();
         wakes.fire();
     }
 }

@@ -110,8 +110,12 @@ pub(crate) struct CloseSignal {
 }
 
 impl CloseSignal {
+    /// Whoever waits is woken by [`wake`](Self::wake), which isn't for the time a lock is held.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn wake(&self) {
         self.notify.notify_waiters();
     }
 

@@ -4,10 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use alkstore_core::{EnqueueOpts, Job, JobId, Queue, QueueOpts, StoreExt};
 use alkstore_mem::{ManualClock, MemStore};
+use futures_util::FutureExt;
 use tokio::task::{JoinHandle, yield_now};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -164,4 +167,42 @@ async fn a_waiter_looks_again_for_a_job_that_a_transaction_holds() {
         assert_eq!((job.id(), job.attempt()), (pinned, 2));
         job.ack().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_safety_poll_without_a_pause_lets_others_run() {
+    let store = MemStore::builder().safety_poll(Some(Duration::ZERO)).build();
+    let queue = store.queue("q").unwrap();
+    let waiting = tokio::spawn(async move { queue.next("w").await.unwrap() });
+    settle().await;
+    store.queue("q").unwrap().enqueue(&1).await.unwrap();
+    assert_eq!(waiting.await.unwrap().attempt(), 1);
+}
+
+#[test]
+fn a_waiter_that_a_close_wakes_reaches_the_data() {
+    /// Runs the task where it is woken, as an executor may.
+    struct Inline(MemStore, AtomicBool);
+
+    impl Wake for Inline {
+        fn wake(self: Arc<Self>) {
+            self.0.data().wake_all();
+            self.1.store(true, Ordering::SeqCst);
+        }
+    }
+
+    let (done, closed) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let clock = Arc::new(ManualClock::new());
+        let store = MemStore::builder().clock(clock).build();
+        let queue = store.queue("q").unwrap();
+        let inline = Arc::new(Inline(store.reopen(), AtomicBool::new(false)));
+        let waker = Waker::from(inline.clone());
+        let mut waiting = Box::pin(queue.next("w"));
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(store.close().now_or_never().is_some());
+        done.send(inline.1.load(Ordering::SeqCst)).unwrap();
+    });
+    let woken = closed.recv_timeout(Duration::from_secs(20));
+    assert_eq!(woken, Ok(true), "it waits for a lock that the close holds");
 }

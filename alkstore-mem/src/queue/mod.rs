@@ -264,7 +264,15 @@ fn key_holder(
         if live { KeyHolder::Job(id) } else { KeyHolder::Nobody }
     };
     if let Some(&(tx, id)) = state.staged_keys.get(key) {
-        return if Some(tx) == own { Ok(of_own(&mut view.tx, id)) } else { Err(Blocked) };
+        if Some(tx) != own {
+            return Err(Blocked);
+        }
+        let holder = of_own(&mut view.tx, id);
+        if matches!(holder, KeyHolder::Nobody) {
+            // Here and now: of a job that is gone, the end of the transaction finds no key.
+            state.staged_keys.remove(key);
+        }
+        return Ok(holder);
     }
     let holder = state.sets.keys.get(key).and_then(|&id| Some((id, state.row(id)?.pin)));
     let Some((id, pin)) = holder else { return Ok(KeyHolder::Nobody) };

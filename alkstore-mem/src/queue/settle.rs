@@ -107,26 +107,32 @@ fn backoff(base: Duration, attempt: u32) -> Duration {
     Duration::from_millis(fastrand::i64(step - step / 2..=step).unsigned_abs())
 }
 
-/// Settles a batch: what isn't blocked at once, then each of the others alone.
+/// Settles a batch: what isn't blocked at once, each of the others as soon as it isn't. They wait
+/// together, so that a batch waits no longer than one of its items would.
 pub(super) async fn settle_jobs(
     open: &Open,
     items: Vec<Settlement>,
 ) -> Result<Vec<Result<Settled>>> {
-    let mut blocked = Vec::new();
-    let mut results = Vec::with_capacity(items.len());
-    open.act(|view| {
-        for item in &items {
-            results.push(settle_job(view, item).unwrap_or_else(|Blocked| {
-                blocked.push(results.len());
-                Err(Error::unavailable("it waits for a transaction"))
-            }));
+    let mut begun = false;
+    let mut results: Vec<_> = items.iter().map(|_| None).collect();
+    let settling = open.act_unblocked(None, |view| {
+        begun = true;
+        let mut outcome = Ok(());
+        for (item, result) in items.iter().zip(&mut results).filter(|(_, r)| r.is_none()) {
+            match settle_job(view, item) {
+                Ok(settled) => *result = Some(settled),
+                Err(Blocked) => outcome = Err(Blocked),
+            }
         }
-    })?;
-    for place in blocked {
-        let settled = open.act_unblocked(None, |view| settle_job(view, &items[place])).await;
-        results[place] = settled.and_then(|result| result);
-    }
-    Ok(results)
+        outcome
+    });
+    let message = match settling.await {
+        Err(error) if !begun => return Err(error),
+        Err(Error::Unavailable { message, .. }) => Some(message),
+        _ => None,
+    };
+    let in_vain = || message.clone().map_or(Error::Closed, Error::unavailable);
+    Ok(results.into_iter().map(|result| result.unwrap_or_else(|| Err(in_vain()))).collect())
 }
 
 pub(super) fn cancel_job(

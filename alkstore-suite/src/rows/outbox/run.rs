@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use alkstore_core::{Error, JobState, OutboxOpts, StopToken, StoreExt, Timestamp};
+use alkstore_core::{
+    Claimed, Error, JobState, LocalName, OutboxOpts, QueueName, Result, StopToken, Store, StoreExt,
+    Timestamp, async_trait,
+};
 
 use super::{
     Courier, Fault, NAME, Script, commit_unknown, gone, outbox, put, record, secs, unavailable,
 };
 use crate::cx::Cx;
+use crate::fault::{Layer, layered};
 
 const STEP: Duration = Duration::from_millis(50);
 
@@ -129,6 +133,44 @@ pub(crate) async fn o20_a_run_stopped_before_it_starts_delivers_nothing(cx: Cx) 
     let running = outbox(&cx.store);
     cx.within(running.run("w", async |_| Ok::<_, String>(()), stop)).await.unwrap();
     super::assert_untouched(&record(&cx.store, id).await);
+}
+
+pub(crate) async fn o20_what_was_claimed_when_the_stop_came_is_given_back(cx: Cx) {
+    for abort in [false, true] {
+        let id = put(&cx.store, "a").await;
+        let stop = StopToken::new();
+        let store = layered(cx.store.clone(), StopInClaim { stop: stop.clone(), abort });
+        let deliver = async |_| Ok::<_, String>(());
+        cx.within(outbox(&store).run("w", deliver, stop)).await.unwrap();
+        cx.until(|| async { record(&cx.store, id).await.state == JobState::Pending }).await;
+        super::assert_untouched(&record(&cx.store, id).await);
+        assert!(outbox(&cx.store).cancel(id).await.unwrap());
+    }
+}
+
+/// Stops a run while the engine hands it a job.
+struct StopInClaim {
+    stop: StopToken,
+    abort: bool,
+}
+
+#[async_trait]
+impl Layer for StopInClaim {
+    async fn claim_jobs(
+        &self,
+        inner: &dyn Store,
+        queue: &QueueName,
+        worker: &LocalName,
+        max: usize,
+    ) -> Result<Claimed> {
+        let claimed = inner.claim_jobs(queue, worker, max).await;
+        if self.abort {
+            self.stop.abort()
+        } else {
+            self.stop.stop()
+        }
+        claimed
+    }
 }
 
 pub(crate) async fn o21_an_abort_drops_the_delivery(cx: Cx) {

@@ -260,6 +260,29 @@ pub(crate) async fn q45_a_batch_with_a_job_from_elsewhere_settles_nothing(cx: Cx
     of_other_store.ack().await.unwrap();
 }
 
+pub(crate) async fn q46_the_locked_jobs_of_a_batch_wait_together(cx: Cx) {
+    let store = impatient(&cx).await;
+    let queue = store.queue("q").unwrap();
+    add_many(&queue, 200, EnqueueOpts::new()).await;
+    let mut jobs = queue.claim_batch("w", 200).await.unwrap();
+    let mut tx = store.begin_tx().await.unwrap();
+    for job in &mut jobs {
+        job.ack_tx(&mut tx).await.unwrap();
+    }
+    let began = cx.now().await;
+    // However time is measured, one lock timeout takes a few steps, 200 take 600 at least.
+    let results = cx.advancing(millis(10), queue.ack_batch(&mut jobs)).await;
+    let steps = cx.now().await.since(began).as_millis() / 10;
+    assert!(steps < 300, "they waited one after the other: {steps} steps");
+    match results {
+        Ok(results) => results.into_iter().for_each(assert_unavailable),
+        Err(error) => assert_unavailable::<()>(Err(error)),
+    }
+    tx.rollback().await.unwrap();
+    let results = queue.ack_batch(&mut jobs).await.unwrap();
+    results.into_iter().for_each(Result::unwrap);
+}
+
 pub(crate) async fn q46_a_locked_job_doesn_t_hold_up_a_batch(cx: Cx) {
     let store = impatient(&cx).await;
     let queue = store.queue("q").unwrap();

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use alkstore_core::{Error, SCHEDULER_TTL, ScheduleOpts, StopToken, Store, StoreExt};
+use alkstore_core::{
+    Error, SCHEDULER_RENEWAL, SCHEDULER_TTL, ScheduleOpts, StopToken, Store, StoreExt,
+};
 
 use super::{
     Runner, Script, boundaries, every, fired, grid, hold_lease, lease, secs, ticked, unavailable,
@@ -154,6 +156,24 @@ pub(crate) async fn h31_a_standby_backs_off_from_50_ms_to_5_s(cx: Cx) {
         cx.advance(secs(5) - Duration::from_millis(49)).await;
     }
     cx.until(|| async { lease(&cx.store).await.is_some() }).await;
+    standby.stop().await.unwrap();
+}
+
+pub(crate) async fn h31_a_standby_that_has_led_begins_its_pauses_anew(cx: Cx) {
+    make_due(&cx).await;
+    let (script, store) = Script::default().over(&cx.store);
+    script.acquisition_faults.lock().unwrap().extend(unavailable(1..=9));
+    let standby = Runner::standby(&cx, &store);
+    cx.advancing(secs(5), until_fired(&cx, &cx.store)).await;
+    let tries = script.acquisitions();
+    script.renewal_faults.lock().unwrap().push_back(Error::commit_unknown("cut off"));
+    cx.advance(SCHEDULER_RENEWAL).await;
+    cx.until(|| async { script.renewal_faults.lock().unwrap().is_empty() }).await;
+    cx.settle().await;
+    assert_eq!(script.acquisitions(), tries, "it pauses");
+    cx.advance(Duration::from_millis(50)).await;
+    cx.settle().await;
+    assert_eq!(script.acquisitions(), tries + 1, "its pause is as long as after the other faults");
     standby.stop().await.unwrap();
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use alkstore_core::{EnqueueOpts, Error, JobFilter, JobState, Store, StoreExt};
+use alkstore_core::{EnqueueOpts, Error, JobFilter, JobState, NewJob, QueueOpts, Store, StoreExt};
 
 use super::{STEP, impatient, jobs};
 use crate::cx::Cx;
@@ -104,6 +104,25 @@ pub(crate) async fn x23_no_cycle_of_transactions_hangs(cx: Cx) {
     let keys = jobs(&cx.store, "q").await;
     let expected = if results.iter().any(Result::is_ok) { 2 } else { 0 };
     assert_eq!(keys, expected, "{results:?}");
+}
+
+pub(crate) async fn x23_a_call_that_waited_in_vain_holds_no_key(cx: Cx) {
+    let store = impatient(&cx).await;
+    let queue = store.queue_with("q", QueueOpts::new().dead_retention(Duration::ZERO)).unwrap();
+    let (mut tx, mut other) = (store.begin_tx().await.unwrap(), store.begin_tx().await.unwrap());
+    let second = Duration::from_secs(1);
+    queue.enqueue_tx(&mut tx, &1, keyed().expires(second)).await.unwrap();
+    // Unavailable where there is one writer.
+    let taken = EnqueueOpts::new().unique_key("taken");
+    let _ = cx.advancing(STEP, queue.enqueue_tx(&mut other, &2, taken.clone())).await;
+    // What it has staged is gone by now.
+    cx.advance(second).await;
+    let jobs = [keyed(), taken].map(|opts| NewJob::new(&3).unwrap().opts(opts));
+    let _ = cx.advancing(STEP, queue.enqueue_many_tx(&mut tx, jobs.into())).await;
+    tx.rollback().await.unwrap();
+    other.rollback().await.unwrap();
+    let added = cx.advancing(STEP, queue.enqueue_with(&4, keyed())).await.expect("it is free");
+    assert_eq!(sole_job(&cx.store).await, added.get());
 }
 
 pub(crate) async fn x24_keys_hold_inside_the_transaction(cx: Cx) {
