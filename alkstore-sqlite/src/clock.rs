@@ -2,12 +2,31 @@
 
 use std::time::{Duration, SystemTime};
 
-use alkstore_core::Timestamp;
+use alkstore_core::{BoxFuture, Timestamp};
 
-/// Where a SQLite store reads time.
+/// The longest single sleep: a wall clock that was set forward is noticed after so long.
+const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+
+/// Where a SQLite store reads time and waits.
 pub trait Clock: Send + Sync + std::fmt::Debug + 'static {
     /// The time since 1970.
     fn now(&self) -> Duration;
+
+    /// Ends once the clock shows this instant or a later one. Cancel-safe.
+    fn sleep_until(&self, instant: Timestamp) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let instant = instant.since(Timestamp::EPOCH);
+            while let Some(rest) = instant.checked_sub(self.now()).filter(|rest| !rest.is_zero()) {
+                pause(rest.min(LONGEST_SLEEP)).await;
+            }
+        })
+    }
+}
+
+/// Waits in real time.
+#[expect(clippy::disallowed_methods, reason = "the engine's one timer")]
+pub(crate) async fn pause(duration: Duration) {
+    tokio::time::sleep(duration).await;
 }
 
 /// The host's wall clock: the default.
@@ -42,5 +61,27 @@ impl Reading {
     /// The instant a duration from now; now itself where it is zero.
     pub(crate) fn after(&self, duration: Duration) -> i64 {
         if duration.is_zero() { self.now } else { self.next.plus(duration).as_millis() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Still(Duration);
+
+    impl Clock for Still {
+        fn now(&self) -> Duration {
+            self.0
+        }
+    }
+
+    #[test]
+    fn a_duration_from_now_is_never_short() {
+        let reading = Reading::of(&Still(Duration::from_micros(1_000_900)));
+        assert_eq!(reading.now, 1_000);
+        assert_eq!(reading.after(Duration::from_millis(100)), 1_101);
+        assert_eq!(reading.after(Duration::ZERO), reading.now);
     }
 }

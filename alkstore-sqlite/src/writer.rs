@@ -1,52 +1,94 @@
-//! The one write connection, on a thread of its own, and its commits in groups.
+//! The one write connection of a file in this process, on a thread of its own, and its commits in
+//! groups.
 //!
 //! Operations that wait while a commit is under way go into the next one together: one fsync for
 //! all of them. A transaction of the application leases the connection; what else wants to write
 //! waits meanwhile.
 
-use std::any::Any;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use alkstore_core::{Error, Result};
 use parking_lot::{Condvar, Mutex};
-use rusqlite::Connection;
-use tokio::sync::oneshot;
+use rusqlite::{Connection, ErrorCode};
+use tokio::sync::{oneshot, watch};
 
 use crate::clock::{Clock, Reading};
-use crate::sql::{self, Write};
-use crate::wake::{Effects, Hub};
+use crate::hub::Hub;
+use crate::migrate;
+use crate::sql::{self, Failure, Heads, Outcome, Write};
+use crate::store::Durability;
+use crate::wake::{CloseSignal, Effects};
 
 /// How many operations one commit takes at most.
 const GROUP: usize = 256;
+
+/// How many operations go into the log before it is copied into the database.
+const CHECKPOINT: usize = 512;
+
+/// How long a pause between two attempts at another process's lock is, at least and at most.
+const PAUSES: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(4));
+
+/// How often the file is looked at while nothing happens.
+const IDLE: Duration = Duration::from_millis(500);
+
+/// How often commits of others are looked for where the directory can't be watched.
+const POLL: Duration = Duration::from_millis(5);
+
+/// When commits of others are looked for after something happened in the directory, one after the
+/// other: what is written there comes a moment before the commit can be seen.
+const LOOKS: [Duration; 12] = {
+    let us = Duration::from_micros;
+    [
+        us(100),
+        us(200),
+        us(400),
+        us(800),
+        us(1_500),
+        us(2_000),
+        us(3_000),
+        us(5_000),
+        us(8_000),
+        us(8_000),
+        us(10_000),
+        us(12_000),
+    ]
+};
+
+/// How often what is given back at the close is tried beside another process.
+const LAST_TRIES: u32 = 50;
 
 const QUEUED: u8 = 0;
 const TAKEN: u8 = 1;
 const CANCELLED: u8 = 2;
 
 /// The way to the write connection.
-#[derive(Debug)]
+#[derive(Default)]
 pub(crate) struct Writer {
     inbox: Mutex<Inbox>,
     arrived: Condvar,
+    leases: AtomicU64,
 }
 
 #[derive(Default)]
 struct Inbox {
     waiting: VecDeque<Waiting>,
-    /// What the transaction that holds the lease asks for.
-    leased: VecDeque<LeaseCall>,
-    lease_dropped: bool,
+    lease: Option<Serving>,
+    /// Something happened in the directory.
+    disturbed: bool,
     closing: bool,
+    ended: bool,
 }
 
-impl std::fmt::Debug for Inbox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inbox").field("waiting", &self.waiting.len()).finish_non_exhaustive()
-    }
+/// The lease that is being served, and what its transaction asks for.
+struct Serving {
+    number: u64,
+    calls: VecDeque<LeaseCall>,
+    dropped: bool,
+    close: Arc<CloseSignal>,
 }
 
 struct Waiting {
@@ -56,10 +98,21 @@ struct Waiting {
 
 enum Work {
     Operation(Box<dyn Operation>),
-    Lease(oneshot::Sender<Result<()>>),
+    /// Nobody waits for it, and a close doesn't keep it away.
+    GiveBack(Box<dyn Operation>),
+    Lease(LeaseRequest),
+}
+
+struct LeaseRequest {
+    answer: oneshot::Sender<Result<LeaseGuard>>,
+    close: Arc<CloseSignal>,
 }
 
 impl Waiting {
+    fn is_cancelled(&self) -> bool {
+        self.place.load(Ordering::SeqCst) == CANCELLED
+    }
+
     fn take(&self) -> bool {
         let taken = self.place.compare_exchange(QUEUED, TAKEN, Ordering::SeqCst, Ordering::SeqCst);
         taken.is_ok()
@@ -67,8 +120,8 @@ impl Waiting {
 
     fn refuse(self, error: Error) {
         match self.work {
-            Work::Operation(operation) => operation.answer(Err(error)),
-            Work::Lease(answer) => drop(answer.send(Err(error))),
+            Work::Operation(operation) | Work::GiveBack(operation) => operation.answer(Err(error)),
+            Work::Lease(request) => drop(request.answer.send(Err(error))),
         }
     }
 }
@@ -76,26 +129,32 @@ impl Waiting {
 /// A write that may be run again: a group whose transaction the database gave up is repeated one
 /// by one.
 trait Operation: Send {
-    fn run(&mut self, write: &mut Write<'_>) -> Result<()>;
+    fn run(&mut self, conn: &Connection, effects: &mut Effects) -> Outcome<()>;
     fn answer(self: Box<Self>, committed: Result<()>);
 }
 
-struct Call<T, F> {
+struct Call<T, F, A> {
+    clock: Arc<dyn Clock>,
     run: F,
     value: Option<T>,
-    answer: oneshot::Sender<Result<T>>,
+    answer: A,
 }
 
-impl<T: Send, F: FnMut(&mut Write<'_>) -> Result<T> + Send> Operation for Call<T, F> {
-    fn run(&mut self, write: &mut Write<'_>) -> Result<()> {
-        self.value = Some((self.run)(write)?);
+impl<T, F, A> Operation for Call<T, F, A>
+where
+    T: Send,
+    F: FnMut(&mut Write<'_>) -> Outcome<T> + Send,
+    A: FnOnce(Result<T>) + Send,
+{
+    fn run(&mut self, conn: &Connection, effects: &mut Effects) -> Outcome<()> {
+        let time = Reading::of(&*self.clock);
+        self.value = Some((self.run)(&mut Write { conn, time, effects, heads: None })?);
         Ok(())
     }
 
     fn answer(self: Box<Self>, committed: Result<()>) {
         let value = self.value.ok_or_else(|| Error::engine("a write gave no result"));
-        // Where nobody waits any longer, the value's own drop gives back what has to be.
-        drop(self.answer.send(committed.and(value)));
+        (self.answer)(committed.and(value));
     }
 }
 
@@ -112,15 +171,49 @@ pub(crate) enum Ended {
 /// The connection as the transaction that leases it sees it.
 pub(crate) struct Lease<'c> {
     pub(crate) conn: &'c Connection,
-    pub(crate) clock: &'c dyn Clock,
+    pub(crate) hub: &'c Hub,
     pub(crate) effects: &'c mut Effects,
+    pub(crate) heads: &'c mut Heads,
 }
 
-/// Gives up a place in the queue with the future that waits in it.
-struct Place(Arc<AtomicU8>);
+/// A lease that is held; it ends when this is dropped.
+pub(crate) struct LeaseGuard {
+    hub: Arc<Hub>,
+    number: u64,
+}
+
+impl LeaseGuard {
+    /// Runs a call of the transaction.
+    pub(crate) fn call(&self, call: LeaseCall) -> Result<()> {
+        {
+            let mut inbox = self.hub.writer.inbox.lock();
+            match &mut inbox.lease {
+                Some(lease) if lease.number == self.number => lease.calls.push_back(call),
+                _ => return Err(Error::Closed),
+            }
+        }
+        self.hub.writer.arrived.notify_one();
+        Ok(())
+    }
+}
+
+impl Drop for LeaseGuard {
+    fn drop(&mut self) {
+        if let Some(lease) = &mut self.hub.writer.inbox.lock().lease
+            && lease.number == self.number
+        {
+            lease.dropped = true;
+        }
+        self.hub.writer.arrived.notify_one();
+    }
+}
+
+/// A place in the queue; it is given up with the future that waits in it.
+pub(crate) struct Place(Arc<AtomicU8>);
 
 impl Place {
-    fn give_up(&self) -> bool {
+    /// Whether what waits there will not be begun.
+    pub(crate) fn give_up(&self) -> bool {
         let given = self.0.compare_exchange(QUEUED, CANCELLED, Ordering::SeqCst, Ordering::SeqCst);
         given.is_ok()
     }
@@ -133,27 +226,35 @@ impl Drop for Place {
 }
 
 impl Writer {
-    /// Starts the thread; it ends, and lets the connection go, once [`close`](Self::close) was
-    /// called, and says so by dropping the sender.
+    /// Starts the thread; it ends, and lets the connection go, after [`close`](Self::close).
     pub(crate) fn start(
-        conn: Connection,
-        clock: Arc<dyn Clock>,
         hub: Arc<Hub>,
-        ended: tokio::sync::watch::Sender<()>,
-    ) -> Result<Arc<Self>> {
-        let writer = Arc::new(Self { inbox: Mutex::default(), arrived: Condvar::new() });
-        let thread = Thread { writer: writer.clone(), conn, clock, hub };
+        conn: Connection,
+        watched: bool,
+        alive: Arc<watch::Sender<()>>,
+    ) -> Result<JoinHandle<()>> {
+        let durability = hub.durability();
+        let mut thread = Thread {
+            hub,
+            conn,
+            watched,
+            durability,
+            seen: None,
+            looks: LOOKS.len(),
+            written: 0,
+            last_tries: 0,
+        };
         std::thread::Builder::new()
             .name("alkstore-writer".to_owned())
             .spawn(move || {
                 thread.serve();
-                drop(ended);
+                drop(thread);
+                drop(alive);
             })
             .map_err(|error| Error::Engine {
                 message: "the writer's thread can't be started".to_owned(),
                 source: Some(Box::new(error)),
-            })?;
-        Ok(writer)
+            })
     }
 
     pub(crate) fn close(&self) {
@@ -161,11 +262,26 @@ impl Writer {
         self.arrived.notify_all();
     }
 
+    /// Lets the thread look at what has changed around it.
+    pub(crate) fn look(&self) {
+        drop(self.inbox.lock());
+        self.arrived.notify_all();
+    }
+
+    /// Something happened in the directory.
+    pub(crate) fn disturb(&self) {
+        let before = std::mem::replace(&mut self.inbox.lock().disturbed, true);
+        if !before {
+            self.arrived.notify_all();
+        }
+    }
+
     fn push(&self, work: Work) -> Result<Place> {
         let place = Arc::new(AtomicU8::new(QUEUED));
         {
             let mut inbox = self.inbox.lock();
-            if inbox.closing {
+            let late = !matches!(work, Work::GiveBack(_));
+            if inbox.ended || inbox.closing && late {
                 return Err(Error::Closed);
             }
             inbox.waiting.push_back(Waiting { place: place.clone(), work });
@@ -174,93 +290,105 @@ impl Writer {
         Ok(Place(place))
     }
 
-    /// Runs a write, in a commit with whatever else waits, and answers once it is durable. Waits
-    /// at most so long for its turn.
-    pub(crate) async fn write<T: Send + 'static>(
+    /// Runs a write in a commit with whatever else waits, and answers once it is durable.
+    pub(crate) fn write<T: Send + 'static>(
         &self,
-        lock_timeout: Duration,
-        run: impl FnMut(&mut Write<'_>) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let (answer, answered) = oneshot::channel();
-        let place = self.push(Work::Operation(Box::new(Call { run, value: None, answer })))?;
-        wait(place, answered, lock_timeout).await
+        clock: Arc<dyn Clock>,
+        run: impl FnMut(&mut Write<'_>) -> Outcome<T> + Send + 'static,
+        answer: impl FnOnce(Result<T>) + Send + 'static,
+    ) -> Result<Place> {
+        self.push(Work::Operation(Box::new(Call { clock, run, value: None, answer })))
     }
 
-    /// As [`write`](Self::write), without waiting for the outcome: for what is given back.
-    pub(crate) fn write_later(&self, run: impl FnMut(&mut Write<'_>) -> Result<()> + Send + 'static) {
-        let (answer, _) = oneshot::channel();
-        if let Ok(place) = self.push(Work::Operation(Box::new(Call { run, value: None, answer }))) {
+    /// Runs a write that gives something back, for which nobody waits.
+    pub(crate) fn give_back(
+        &self,
+        clock: Arc<dyn Clock>,
+        run: impl FnMut(&mut Write<'_>) -> Outcome<()> + Send + 'static,
+    ) {
+        let call = Call { clock, run, value: None, answer: drop };
+        if let Ok(place) = self.push(Work::GiveBack(Box::new(call))) {
+            // It keeps its place with nobody waiting in it.
             std::mem::forget(place);
         }
     }
 
-    /// Leases the connection for a transaction, which has begun when this returns.
-    pub(crate) async fn lease(&self, lock_timeout: Duration) -> Result<()> {
-        let (answer, answered) = oneshot::channel();
-        let place = self.push(Work::Lease(answer))?;
-        wait(place, answered, lock_timeout).await
+    /// Whether a transaction of this store holds the connection.
+    fn serves(&self, close: &Arc<CloseSignal>) -> bool {
+        let inbox = self.inbox.lock();
+        inbox.lease.as_ref().is_some_and(|lease| Arc::ptr_eq(&lease.close, close))
     }
 
-    /// Runs a call of the transaction that holds the lease.
-    pub(crate) fn call(&self, call: LeaseCall) -> Result<()> {
-        {
-            let mut inbox = self.inbox.lock();
-            if inbox.closing {
-                return Err(Error::Closed);
+    /// Ends once no transaction of a closed store holds the connection.
+    pub(crate) async fn lease_ended(&self, close: &Arc<CloseSignal>) {
+        loop {
+            let mut ended = std::pin::pin!(close.lease_ended.notified());
+            ended.as_mut().enable();
+            if !self.serves(close) {
+                return;
             }
-            inbox.leased.push_back(call);
+            ended.await;
         }
-        self.arrived.notify_one();
-        Ok(())
     }
 
-    /// The transaction that holds the lease is gone.
-    pub(crate) fn drop_lease(&self) {
-        self.inbox.lock().lease_dropped = true;
-        self.arrived.notify_one();
-    }
-}
-
-async fn wait<T>(
-    place: Place,
-    mut answered: oneshot::Receiver<Result<T>>,
-    lock_timeout: Duration,
-) -> Result<T> {
-    let gone = |_| Err(Error::Closed);
-    match tokio::time::timeout(lock_timeout, &mut answered).await {
-        Ok(answer) => answer.unwrap_or_else(gone),
-        Err(_) if place.give_up() => Err(Error::unavailable(format!(
-            "an open transaction held the database for longer than the lock timeout of {lock_timeout:?}"
-        ))),
-        Err(_) => answered.await.unwrap_or_else(gone),
+    /// Leases the connection for a transaction, which has begun when the answer comes.
+    pub(crate) fn lease(
+        &self,
+        close: Arc<CloseSignal>,
+        answer: oneshot::Sender<Result<LeaseGuard>>,
+    ) -> Result<Place> {
+        self.push(Work::Lease(LeaseRequest { answer, close }))
     }
 }
 
 enum Next {
-    Group(Vec<Box<dyn Operation>>),
-    Lease(oneshot::Sender<Result<()>>),
+    /// Somebody waits.
+    Work,
+    /// Nobody waits: time to look around.
+    Look,
     End(Vec<Waiting>),
+}
+
+enum Taken {
+    Group(Vec<Box<dyn Operation>>),
+    Lease(LeaseRequest),
+    Nothing,
 }
 
 enum NextCall {
     Call(LeaseCall),
-    Dropped,
-    Closing,
+    End,
+}
+
+/// Why a group was not written.
+enum Unwritten {
+    /// The database gave up the transaction, maybe on behalf of one of them.
+    GivenUp(Error),
+    /// Nobody knows whether it was.
+    Unknown(Error),
 }
 
 struct Thread {
-    writer: Arc<Writer>,
-    conn: Connection,
-    clock: Arc<dyn Clock>,
     hub: Arc<Hub>,
+    conn: Connection,
+    watched: bool,
+    durability: Durability,
+    /// The version of the data as it was when others' commits were last told.
+    seen: Option<i64>,
+    /// Which of the looks after a disturbance comes next.
+    looks: usize,
+    /// Operations since the last checkpoint.
+    written: usize,
+    last_tries: u32,
 }
 
 impl Thread {
-    fn serve(self) {
+    fn serve(&mut self) {
+        self.look_around();
         loop {
             match self.next() {
-                Next::Group(group) => self.commit_group(group),
-                Next::Lease(answer) => self.serve_lease(answer),
+                Next::Work => self.work(),
+                Next::Look => self.look_around(),
                 Next::End(refused) => {
                     refused.into_iter().for_each(|waiting| waiting.refuse(Error::Closed));
                     return;
@@ -269,80 +397,184 @@ impl Thread {
         }
     }
 
-    fn next(&self) -> Next {
-        let mut inbox = self.writer.inbox.lock();
+    fn next(&mut self) -> Next {
+        let mut inbox = self.hub.writer.inbox.lock();
         loop {
+            inbox.waiting.retain(|waiting| !waiting.is_cancelled());
             if inbox.closing {
+                let given_back = |waiting: &Waiting| matches!(waiting.work, Work::GiveBack(_));
+                if self.last_tries < LAST_TRIES && inbox.waiting.iter().any(given_back) {
+                    self.last_tries += 1;
+                    return Next::Work;
+                }
+                inbox.ended = true;
                 return Next::End(inbox.waiting.drain(..).collect());
             }
-            let mut group = Vec::new();
-            while group.len() < GROUP {
-                let is_lease = |waiting: &Waiting| matches!(waiting.work, Work::Lease(_));
-                if !group.is_empty() && inbox.waiting.front().is_some_and(is_lease) {
-                    break;
-                }
-                let Some(waiting) = inbox.waiting.pop_front() else { break };
-                if !waiting.take() {
-                    continue;
-                }
-                match waiting.work {
-                    Work::Operation(operation) => group.push(operation),
-                    Work::Lease(answer) => {
-                        inbox.leased.clear();
-                        inbox.lease_dropped = false;
-                        return Next::Lease(answer);
-                    }
-                }
+            if !inbox.waiting.is_empty() {
+                return Next::Work;
             }
-            if !group.is_empty() {
-                return Next::Group(group);
+            if std::mem::take(&mut inbox.disturbed) {
+                self.looks = 0;
             }
-            self.writer.arrived.wait(&mut inbox);
+            let idle = if self.watched { IDLE } else { POLL };
+            let pause = LOOKS.get(self.looks).copied().unwrap_or(idle);
+            let waited = self.hub.writer.arrived.wait_for(&mut inbox, pause);
+            if waited.timed_out() && inbox.waiting.is_empty() {
+                self.looks = (self.looks + 1).min(LOOKS.len());
+                return Next::Look;
+            }
         }
     }
 
-    fn commit_group(&self, mut group: Vec<Box<dyn Operation>>) {
+    /// Looks for what others have done while nobody here wants anything.
+    fn look_around(&mut self) {
+        if self.hub.check_file().is_err() {
+            return;
+        }
+        self.look_for_commits();
+        if self.looks >= LOOKS.len() {
+            self.checkpoint();
+        }
+    }
+
+    /// Tells of commits of other connections; of those of this one the version says nothing.
+    fn look_for_commits(&mut self) {
+        // An error leaves the version as it was, so that nothing is missed.
+        let version = sql::one(&self.conn, "PRAGMA data_version", [], |row| row.get(0));
+        if let Ok(Some(version)) = version
+            && self.seen.replace(version) != Some(version)
+        {
+            self.hub.fire_everything(&self.conn);
+        }
+    }
+
+    fn checkpoint(&mut self) {
+        if self.written > 0 {
+            self.written = 0;
+            // It does what it can beside those who read; the next one does the rest.
+            let _ = sql::one(&self.conn, "PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        }
+    }
+
+    fn work(&mut self) {
+        if let Err(error) = self.hub.check_file() {
+            return self.refuse(&error);
+        }
+        let durability = self.hub.durability();
+        if durability != self.durability && migrate::synchronous(&self.conn, durability).is_ok() {
+            self.durability = durability;
+        }
+        match self.begin() {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(failure) => return self.refuse(&self.hub.error(failure)),
+        }
+        self.look_for_commits();
+        match self.take() {
+            Taken::Group(group) => self.commit_group(group),
+            Taken::Lease(request) => self.serve_lease(request),
+            Taken::Nothing => sql::rollback(&self.conn),
+        }
+        if self.written >= CHECKPOINT {
+            self.checkpoint();
+        }
+    }
+
+    /// Begins a transaction, for as long as somebody here waits for it.
+    fn begin(&self) -> Outcome<bool> {
+        let mut pause = PAUSES.0;
+        loop {
+            match sql::begin(&self.conn).map_err(Failure::from) {
+                Ok(()) => return Ok(true),
+                Err(failure) if failure.is_busy() => {}
+                Err(failure) => return Err(failure),
+            }
+            let mut inbox = self.hub.writer.inbox.lock();
+            inbox.waiting.retain(|waiting| !waiting.is_cancelled());
+            if inbox.waiting.is_empty() || inbox.closing {
+                return Ok(false);
+            }
+            self.hub.writer.arrived.wait_for(&mut inbox, pause);
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    fn refuse(&self, error: &Error) {
+        let waiting: Vec<_> = self.hub.writer.inbox.lock().waiting.drain(..).collect();
+        waiting.into_iter().for_each(|waiting| waiting.refuse(sql::copy(error)));
+    }
+
+    fn take(&self) -> Taken {
+        let mut inbox = self.hub.writer.inbox.lock();
+        let mut group = Vec::new();
+        while group.len() < GROUP {
+            let is_lease = |waiting: &Waiting| matches!(waiting.work, Work::Lease(_));
+            if !group.is_empty() && inbox.waiting.front().is_some_and(is_lease) {
+                break;
+            }
+            let Some(waiting) = inbox.waiting.pop_front() else { break };
+            if !waiting.take() {
+                continue;
+            }
+            match waiting.work {
+                Work::Operation(operation) | Work::GiveBack(operation) => group.push(operation),
+                Work::Lease(request) => return Taken::Lease(request),
+            }
+        }
+        if group.is_empty() { Taken::Nothing } else { Taken::Group(group) }
+    }
+
+    /// Runs and commits a group in the transaction that has begun, and answers.
+    fn commit_group(&mut self, mut group: Vec<Box<dyn Operation>>) {
         let mut effects = Effects::default();
-        let alone = group.len() == 1;
-        let outcome = self.try_group(&mut group, &mut effects, alone);
+        let outcome = self.try_group(&mut group, &mut effects);
+        self.written += group.len();
         match outcome {
             Ok(results) => {
+                self.hub.fire(&self.conn, &effects);
                 for (operation, result) in group.into_iter().zip(results) {
                     operation.answer(result);
                 }
-                self.hub.fire(effects);
             }
-            Err(error) if alone => group.into_iter().for_each(|operation| {
-                operation.answer(Err(sql::copy(&error)));
-            }),
-            // Given up by the database on behalf of one of them: each for itself.
-            Err(_) => group.into_iter().for_each(|operation| self.commit_group(vec![operation])),
+            Err(Unwritten::GivenUp(_)) if group.len() > 1 => {
+                for operation in group {
+                    match self.begin_again() {
+                        Ok(()) => self.commit_group(vec![operation]),
+                        Err(error) => operation.answer(Err(error)),
+                    }
+                }
+            }
+            Err(Unwritten::GivenUp(error) | Unwritten::Unknown(error)) => {
+                group.into_iter().for_each(|operation| operation.answer(Err(sql::copy(&error))));
+            }
         }
     }
 
-    /// Runs a group in one transaction. An operation that fails is undone alone; an error means
-    /// that nothing of the group was written.
+    fn begin_again(&self) -> Result<()> {
+        sql::begin(&self.conn).map_err(|error| self.hub.error(error.into()))
+    }
+
+    /// An operation that fails is undone alone; an error means that nothing of the group was
+    /// written, as far as that is known.
     fn try_group(
         &self,
         group: &mut [Box<dyn Operation>],
         effects: &mut Effects,
-        alone: bool,
-    ) -> Result<Vec<Result<()>>> {
-        self.hub.check_file()?;
-        sql::begin(&self.conn)?;
+    ) -> std::result::Result<Vec<Result<()>>, Unwritten> {
         let undo = Undo(&self.conn);
+        let alone = group.len() == 1;
         let mut results = Vec::with_capacity(group.len());
         for operation in group {
             let mut own = Effects::default();
-            let time = Reading::of(&*self.clock);
-            let mut write = Write { conn: &self.conn, time, effects: &mut own };
-            let result = if alone {
-                operation.run(&mut write)
+            let outcome = if alone {
+                operation.run(&self.conn, &mut own)
             } else {
-                sql::savepoint(&self.conn, || operation.run(&mut write))
+                sql::savepoint(&self.conn, || operation.run(&self.conn, &mut own))
             };
+            let result = outcome.map_err(|failure| self.hub.error(failure));
             if self.conn.is_autocommit() {
-                return Err(result.err().unwrap_or_else(|| Error::engine("the transaction ended by itself")));
+                let ended = || Error::engine("the database ended the transaction by itself");
+                return Err(Unwritten::GivenUp(result.err().unwrap_or_else(ended)));
             }
             if result.is_ok() {
                 effects.extend(own);
@@ -352,51 +584,81 @@ impl Thread {
         if results.iter().all(Result::is_err) {
             return Ok(results);
         }
-        sql::commit(&self.conn)?;
+        commit(&self.conn, &self.hub)?;
         std::mem::forget(undo);
         Ok(results)
     }
 
-    fn serve_lease(&self, answer: oneshot::Sender<Result<()>>) {
-        let began = self.hub.check_file().and_then(|()| sql::begin(&self.conn));
-        let failed = began.is_err();
-        // Nobody waits any longer, or it didn't begin: then there is no lease.
-        if answer.send(began).is_err() || failed {
-            sql::rollback(&self.conn);
-            return;
-        }
-        let mut effects = Effects::default();
-        let _undo = Undo(&self.conn);
-        loop {
-            match self.next_call() {
-                NextCall::Call(call) => {
-                    let mut lease =
-                        Lease { conn: &self.conn, clock: &*self.clock, effects: &mut effects };
-                    if call(&mut lease) == Ended::Yes {
-                        self.hub.fire(effects);
-                        return;
-                    }
-                }
-                NextCall::Dropped | NextCall::Closing => return,
+    fn serve_lease(&mut self, request: LeaseRequest) {
+        let undo = Undo(&self.conn);
+        let number = self.hub.writer.leases.fetch_add(1, Ordering::Relaxed);
+        let LeaseRequest { answer, close } = request;
+        self.hub.writer.inbox.lock().lease =
+            Some(Serving { number, calls: VecDeque::new(), dropped: false, close });
+        // Where nobody waits any longer, the guard is dropped here, and ends the lease.
+        drop(answer.send(Ok(LeaseGuard { hub: self.hub.clone(), number })));
+        let (mut effects, mut heads) = (Effects::default(), Heads::default());
+        while let NextCall::Call(call) = self.next_call() {
+            let mut lease = Lease {
+                conn: &self.conn,
+                hub: &self.hub,
+                effects: &mut effects,
+                heads: &mut heads,
+            };
+            if call(&mut lease) == Ended::Yes || self.conn.is_autocommit() {
+                break;
             }
+        }
+        self.written += 1;
+        // What was still asked for hears that the transaction is over.
+        let lease = self.hub.writer.inbox.lock().lease.take();
+        drop(undo);
+        if let Some(lease) = lease {
+            lease.close.lease_ended.notify_waiters();
         }
     }
 
     fn next_call(&self) -> NextCall {
-        let mut inbox = self.writer.inbox.lock();
+        let mut inbox = self.hub.writer.inbox.lock();
         loop {
-            if inbox.closing {
-                inbox.leased.clear();
-                return NextCall::Closing;
+            let closing = inbox.closing;
+            let Some(lease) = &mut inbox.lease else { return NextCall::End };
+            if closing || lease.close.is_closed() {
+                return NextCall::End;
             }
-            if let Some(call) = inbox.leased.pop_front() {
+            if let Some(call) = lease.calls.pop_front() {
                 return NextCall::Call(call);
             }
-            if inbox.lease_dropped {
-                return NextCall::Dropped;
+            if lease.dropped {
+                return NextCall::End;
             }
-            self.writer.arrived.wait(&mut inbox);
+            self.hub.writer.arrived.wait(&mut inbox);
         }
+    }
+}
+
+/// Commits; a failure says whether that is known to have written nothing.
+fn commit(conn: &Connection, hub: &Hub) -> std::result::Result<(), Unwritten> {
+    sql::commit(conn).map_err(|error| {
+        let failure = Failure::from(error);
+        let unknown = failure.code() == Some(ErrorCode::SystemIoFailure);
+        match hub.error(failure) {
+            Error::Engine { message, source } if unknown => {
+                Unwritten::Unknown(Error::CommitUnknown { message, source })
+            }
+            error => Unwritten::GivenUp(error),
+        }
+    })
+}
+
+impl Lease<'_> {
+    /// Commits the transaction and tells what it changed.
+    pub(crate) fn commit(&mut self) -> Result<()> {
+        commit(self.conn, self.hub).map_err(|unwritten| match unwritten {
+            Unwritten::GivenUp(error) | Unwritten::Unknown(error) => error,
+        })?;
+        self.hub.fire(self.conn, self.effects);
+        Ok(())
     }
 }
 
@@ -407,18 +669,4 @@ impl Drop for Undo<'_> {
     fn drop(&mut self) {
         sql::rollback(self.0);
     }
-}
-
-/// What a closure of the application left: its value, or the panic that has to go on where it
-/// was called.
-pub(crate) type Caught<T> = std::result::Result<T, Box<dyn Any + Send>>;
-
-/// Runs a closure of the application on the writer's thread, which survives its panic.
-pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Caught<T> {
-    catch_unwind(AssertUnwindSafe(run))
-}
-
-/// Lets a caught panic go on.
-pub(crate) fn uncaught<T>(caught: Caught<T>) -> T {
-    caught.unwrap_or_else(|panic| resume_unwind(panic))
 }

@@ -1,0 +1,178 @@
+//! Locks.
+
+use std::sync::{Arc, Weak};
+
+use alkstore_core::{
+    Acquired, Error, Lease, LocalName, LockInfo, LockName, LockRef, LockStore, Result, Timestamp,
+    Topic,
+};
+use async_trait::async_trait;
+use rusqlite::{Connection, params};
+
+use crate::clock::Clock;
+use crate::hub::Hub;
+use crate::sql::{self, Outcome, Write};
+use crate::store::{Open, SqliteStore};
+
+const HOLDER: &str = "SELECT expires_at FROM alkstore_locks WHERE name = ?1 AND owner IS NOT NULL AND expires_at > ?2";
+
+const ACQUIRE: &str = "INSERT INTO alkstore_locks (name, token, owner, expires_at)
+    VALUES (?1, 1, ?2, ?3)
+    ON CONFLICT (name) DO UPDATE
+        SET token = token + 1, owner = excluded.owner, expires_at = excluded.expires_at
+    RETURNING token";
+
+const RENEW: &str = "UPDATE alkstore_locks SET expires_at = ?4
+    WHERE name = ?1 AND token = ?2 AND owner IS NOT NULL AND expires_at > ?3";
+
+const RELEASE: &str = "UPDATE alkstore_locks SET owner = NULL
+    WHERE name = ?1 AND token = ?2 AND owner IS NOT NULL AND expires_at > ?3";
+
+const HELD: &str = "SELECT name, token, owner, expires_at FROM alkstore_locks
+    WHERE owner IS NOT NULL AND expires_at > ?1";
+
+/// Until when somebody holds a lock.
+fn held_until(conn: &Connection, name: &LockName, now: i64) -> Outcome<Option<Timestamp>> {
+    let expires_at = sql::one(conn, HOLDER, params![name.as_str(), now], |row| row.get(0))?;
+    Ok(expires_at.map(Timestamp::from_millis))
+}
+
+fn acquire(
+    write: &mut Write<'_>,
+    name: &LockName,
+    owner: &LocalName,
+    ttl: Lease,
+) -> Outcome<Acquired> {
+    if let Some(until) = held_until(write.conn, name, write.time.now)? {
+        return Ok(Acquired::Busy { until });
+    }
+    let expires_at = write.time.after(ttl.as_duration());
+    let values = params![name.as_str(), owner.as_str(), expires_at];
+    // Stepped to its end: before that it isn't done.
+    let tokens = sql::all(write.conn, ACQUIRE, values, |row| row.get::<_, i64>(0))?;
+    let token = tokens.first().map_or(0, |token| token.unsigned_abs());
+    Ok(Acquired::Held { token, expires_at: Timestamp::from_millis(expires_at) })
+}
+
+fn token(lock: &LockRef) -> i64 {
+    i64::try_from(lock.token).unwrap_or(i64::MAX)
+}
+
+fn lost(lock: &LockRef) -> Error {
+    Error::LockLost { name: lock.name.to_string() }
+}
+
+fn renew(write: &mut Write<'_>, lock: &LockRef, ttl: Lease) -> Outcome<Timestamp> {
+    let expires_at = write.time.after(ttl.as_duration());
+    let values = params![lock.name.as_str(), token(lock), write.time.now, expires_at];
+    if write.run(RENEW, values)? == 0 {
+        return Err(lost(lock).into());
+    }
+    write.effects.sooner(Topic::Lock(lock.name.clone()), expires_at);
+    Ok(Timestamp::from_millis(expires_at))
+}
+
+fn release(write: &mut Write<'_>, lock: &LockRef) -> Outcome<()> {
+    let values = params![lock.name.as_str(), token(lock), write.time.now];
+    if write.run(RELEASE, values)? == 0 {
+        return Err(lost(lock).into());
+    }
+    write.effects.wake(Topic::Lock(lock.name.clone()), 1);
+    Ok(())
+}
+
+/// A lock on its way to its holder; it is given back where nobody takes it.
+struct Handed {
+    acquired: Option<Acquired>,
+    name: LockName,
+    hub: Weak<Hub>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        if let Some(Acquired::Held { token, .. }) = self.acquired.take()
+            && let Some(hub) = self.hub.upgrade()
+        {
+            give_back(&hub, &self.clock, LockRef { name: self.name.clone(), token });
+        }
+    }
+}
+
+/// Gives a lock back without waiting; where it is lost already there is nothing to give.
+fn give_back(hub: &Hub, clock: &Arc<dyn Clock>, lock: LockRef) {
+    hub.writer.give_back(clock.clone(), move |write| release(write, &lock));
+}
+
+impl Open {
+    async fn acquire_lock(
+        &self,
+        name: &LockName,
+        owner: &LocalName,
+        ttl: Lease,
+    ) -> Result<Acquired> {
+        let now = self.reading().now;
+        let probed = name.clone();
+        // Where somebody holds it, nobody has to be kept from writing.
+        if let Some(until) = self.peek(move |conn| held_until(conn, &probed, now)).await? {
+            return Ok(Acquired::Busy { until });
+        }
+        let (wanted, owner) = (name.clone(), owner.clone());
+        let (name, hub) = (name.clone(), Arc::downgrade(&self.hub));
+        let clock = self.options.clock.clone();
+        let mut handed = self
+            .write_as(
+                move |write| acquire(write, &wanted, &owner, ttl),
+                move |acquired| Handed { acquired: Some(acquired), name, hub, clock },
+            )
+            .await?;
+        handed.acquired.take().ok_or_else(|| Error::engine("a lock was handed over twice"))
+    }
+}
+
+#[async_trait]
+impl LockStore for SqliteStore {
+    async fn acquire_lock(
+        &self,
+        name: &LockName,
+        owner: &LocalName,
+        ttl: Lease,
+    ) -> Result<Acquired> {
+        self.open.acquire_lock(name, owner, ttl).await
+    }
+
+    async fn renew_lock(&self, lock: &LockRef, ttl: Lease) -> Result<Timestamp> {
+        let lock = lock.clone();
+        self.open.write(move |write| renew(write, &lock, ttl)).await
+    }
+
+    async fn release_lock(&self, lock: &LockRef) -> Result<()> {
+        let lock = lock.clone();
+        self.open.write(move |write| release(write, &lock)).await
+    }
+
+    fn abandon_lock(&self, lock: &LockRef) {
+        // A closed store writes nothing; the ttl ends the lock then.
+        if !self.open.close.is_closed() {
+            give_back(&self.open.hub, &self.open.options.clock, lock.clone());
+        }
+    }
+
+    async fn held_locks(&self) -> Result<Vec<LockInfo>> {
+        let now = self.open.reading().now;
+        self.open
+            .read(move |conn| {
+                let mut held = sql::all(conn, HELD, [now], |row| {
+                    let token: i64 = row.get(1)?;
+                    let name = LockName::stored(row.get::<_, String>(0)?);
+                    let lock = LockRef { name, token: token.unsigned_abs() };
+                    let owner = LocalName::stored(row.get::<_, String>(2)?);
+                    let expires_at = Timestamp::from_millis(row.get(3)?);
+                    Ok(LockInfo::new(&lock, &owner, expires_at))
+                })?;
+                held.sort_by(|a, b| a.name.cmp(&b.name));
+                Ok(held)
+            })
+            .await
+    }
+}
