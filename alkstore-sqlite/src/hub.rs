@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::watch;
 
+use crate::acquire::Returns;
 use crate::notify::{self, Listeners};
 use crate::reader::Readers;
 use crate::sql::{Failure, Outcome};
@@ -32,6 +33,7 @@ pub(crate) struct Hub {
     pub(crate) readers: Arc<Readers>,
     pub(crate) topics: Mutex<Topics>,
     pub(crate) listeners: Mutex<Listeners>,
+    pub(crate) returns: Returns,
     broken: OnceLock<String>,
     running: Mutex<Running>,
     ended: watch::Receiver<()>,
@@ -125,6 +127,7 @@ impl Hub {
             readers: Readers::new(&path),
             topics: Mutex::default(),
             listeners: Mutex::default(),
+            returns: Returns::default(),
             broken: OnceLock::new(),
             running: Mutex::new(Running {
                 stores: 1,

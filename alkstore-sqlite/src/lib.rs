@@ -23,12 +23,15 @@
 //! # }
 //! ```
 
+mod acquire;
 mod attach;
 mod clock;
 mod hub;
 mod lock;
 mod migrate;
 mod notify;
+#[cfg(test)]
+mod plans;
 mod queue;
 mod reader;
 mod schedule;

@@ -1,7 +1,5 @@
 //! Locks.
 
-use std::sync::{Arc, Weak};
-
 use alkstore_core::{
     Acquired, Error, Lease, LocalName, LockInfo, LockName, LockRef, LockStore, Result, Timestamp,
     Topic,
@@ -9,8 +7,7 @@ use alkstore_core::{
 use async_trait::async_trait;
 use rusqlite::{Connection, params};
 
-use crate::clock::Clock;
-use crate::hub::Hub;
+use crate::acquire::{GiveBack, give_back};
 use crate::sql::{self, Outcome, Write};
 use crate::store::{Open, SqliteStore};
 
@@ -30,6 +27,9 @@ const RELEASE: &str = "UPDATE alkstore_locks SET owner = NULL
 
 const HELD: &str = "SELECT name, token, owner, expires_at FROM alkstore_locks
     WHERE owner IS NOT NULL AND expires_at > ?1";
+
+#[cfg(test)]
+pub(crate) const HOT: &[&str] = &[HOLDER, ACQUIRE, RENEW, RELEASE];
 
 /// Until when somebody holds a lock.
 fn held_until(conn: &Connection, name: &LockName, now: i64) -> Outcome<Option<Timestamp>> {
@@ -81,27 +81,9 @@ fn release(write: &mut Write<'_>, lock: &LockRef) -> Outcome<()> {
     Ok(())
 }
 
-/// A lock on its way to its holder; it is given back where nobody takes it.
-struct Handed {
-    acquired: Option<Acquired>,
-    name: LockName,
-    hub: Weak<Hub>,
-    clock: Arc<dyn Clock>,
-}
-
-impl Drop for Handed {
-    fn drop(&mut self) {
-        if let Some(Acquired::Held { token, .. }) = self.acquired.take()
-            && let Some(hub) = self.hub.upgrade()
-        {
-            give_back(&hub, &self.clock, LockRef { name: self.name.clone(), token });
-        }
-    }
-}
-
-/// Gives a lock back without waiting; where it is lost already there is nothing to give.
-fn give_back(hub: &Hub, clock: &Arc<dyn Clock>, lock: LockRef) {
-    hub.writer.give_back(clock.clone(), move |write| release(write, &lock));
+/// Where it is lost already there is nothing to give back.
+fn return_it(lock: LockRef) -> GiveBack {
+    Box::new(move |write| release(write, &lock))
 }
 
 impl Open {
@@ -117,16 +99,15 @@ impl Open {
         if let Some(until) = self.peek(move |conn| held_until(conn, &probed, now)).await? {
             return Ok(Acquired::Busy { until });
         }
-        let (wanted, owner) = (name.clone(), owner.clone());
-        let (name, hub) = (name.clone(), Arc::downgrade(&self.hub));
-        let clock = self.options.clock.clone();
-        let mut handed = self
-            .write_as(
-                move |write| acquire(write, &wanted, &owner, ttl),
-                move |acquired| Handed { acquired: Some(acquired), name, hub, clock },
-            )
-            .await?;
-        handed.acquired.take().ok_or_else(|| Error::engine("a lock was handed over twice"))
+        let (wanted, owner, name) = (name.clone(), owner.clone(), name.clone());
+        self.acquire(
+            move |write| acquire(write, &wanted, &owner, ttl),
+            |acquired| match acquired {
+                Acquired::Held { token, .. } => Some(return_it(LockRef { name, token })),
+                Acquired::Busy { .. } => None,
+            },
+        )
+        .await
     }
 }
 
@@ -154,7 +135,7 @@ impl LockStore for SqliteStore {
     fn abandon_lock(&self, lock: &LockRef) {
         // A closed store writes nothing; the ttl ends the lock then.
         if !self.open.close.is_closed() {
-            give_back(&self.open.hub, &self.open.options.clock, lock.clone());
+            give_back(&self.open.hub, &self.open.options.clock, return_it(lock.clone()));
         }
     }
 

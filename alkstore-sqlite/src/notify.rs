@@ -40,6 +40,9 @@ const HEAD: &str = "SELECT seq FROM sqlite_sequence WHERE name = 'alkstore_messa
 
 const AFTER: &str = "SELECT id, channel, payload FROM alkstore_messages WHERE id > ?1 ORDER BY id";
 
+#[cfg(test)]
+pub(crate) const HOT: &[&str] = &[PRUNE, SEND, AFTER];
+
 /// The listeners that this process has open on a file, by channel.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {

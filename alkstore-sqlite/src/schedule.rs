@@ -43,6 +43,9 @@ const DELETE: &str = "DELETE FROM alkstore_schedules WHERE name = ?1";
 
 const NEXT: &str = "SELECT min(next_at) FROM alkstore_schedules WHERE paused = 0";
 
+#[cfg(test)]
+pub(crate) const HOT: &[&str] = &[BY_NAME, PUT, ADVANCE, DELETE];
+
 struct Stored {
     spec: ScheduleSpec,
     /// In milliseconds, as the grid is.

@@ -263,21 +263,10 @@ impl Open {
         &self,
         run: impl FnMut(&mut Write<'_>) -> Outcome<T> + Send + 'static,
     ) -> Result<T> {
-        self.write_as(run, |value| value).await
-    }
-
-    /// As [`write`](Self::write); what was written is handed over as something whose drop gives it
-    /// back where nobody waits for it any longer.
-    pub(crate) async fn write_as<T: Send + 'static, U: Send + 'static>(
-        &self,
-        run: impl FnMut(&mut Write<'_>) -> Outcome<T> + Send + 'static,
-        hand_over: impl FnOnce(T) -> U + Send + 'static,
-    ) -> Result<U> {
         self.usable()?;
         let (answer, answered) = oneshot::channel();
-        let clock = self.options.clock.clone();
-        let answering = move |result: Result<T>| drop(answer.send(result.map(hand_over)));
-        let place = self.hub.writer.write(clock, run, answering)?;
+        let answering = move |result| drop(answer.send(result));
+        let place = self.hub.writer.write(self.options.clock.clone(), run, answering)?;
         self.answer(place, answered).await
     }
 
@@ -290,7 +279,7 @@ impl Open {
     }
 
     /// Waits for an answer, and for its turn no longer than the lock timeout.
-    async fn answer<T>(
+    pub(crate) async fn answer<T>(
         &self,
         place: Place,
         mut answered: oneshot::Receiver<Result<T>>,
@@ -327,6 +316,7 @@ impl Open {
         read: impl Fn(&Connection) -> Outcome<T> + Send + 'static,
     ) -> Result<T> {
         self.usable()?;
+        self.hub.returns.all_arrived().await;
         match self.hub.read_here(&read) {
             Err(failure) if failure.is_busy() => self.read(read).await,
             outcome => outcome.map_err(|failure| self.hub.error(failure)),
@@ -339,6 +329,7 @@ impl Open {
         read: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
     ) -> Result<T> {
         self.usable()?;
+        self.hub.returns.all_arrived().await;
         let (answer, answered) = oneshot::channel();
         let hub = self.hub.clone();
         let job = Box::new(move |conn: Outcome<&Connection>| {

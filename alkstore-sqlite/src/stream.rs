@@ -48,6 +48,10 @@ const FORGET: &str = "DELETE FROM alkstore_consumers
 const FORGET_UNKNOWN: &str = "DELETE FROM alkstore_streams WHERE name = ?1 AND head = 0
     AND NOT EXISTS (SELECT 1 FROM alkstore_consumers WHERE stream = alkstore_streams.id)";
 
+#[cfg(test)]
+pub(crate) const HOT: &[&str] =
+    &[FIND, ADVANCE, APPEND, READ, TRIM, TRIMMED, CONSUMERS, SAVED, SAVE];
+
 #[derive(Debug, Clone, Copy)]
 struct Log {
     id: i64,

@@ -211,7 +211,21 @@ impl Drop for LeaseGuard {
 /// A place in the queue; it is given up with the future that waits in it.
 pub(crate) struct Place(Arc<AtomicU8>);
 
+/// How far what waits in a place has come.
+pub(crate) struct Progress(Arc<AtomicU8>);
+
+impl Progress {
+    /// Whether it was begun, and may have ended.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == TAKEN
+    }
+}
+
 impl Place {
+    pub(crate) fn progress(&self) -> Progress {
+        Progress(self.0.clone())
+    }
+
     /// Whether what waits there will not be begun.
     pub(crate) fn give_up(&self) -> bool {
         let given = self.0.compare_exchange(QUEUED, CANCELLED, Ordering::SeqCst, Ordering::SeqCst);
@@ -284,7 +298,13 @@ impl Writer {
             if inbox.ended || inbox.closing && late {
                 return Err(Error::Closed);
             }
-            inbox.waiting.push_back(Waiting { place: place.clone(), work });
+            let waiting = Waiting { place: place.clone(), work };
+            // What comes back comes before those who look for it.
+            if late {
+                inbox.waiting.push_back(waiting);
+            } else {
+                inbox.waiting.push_front(waiting);
+            }
         }
         self.arrived.notify_one();
         Ok(Place(place))
@@ -305,8 +325,10 @@ impl Writer {
         &self,
         clock: Arc<dyn Clock>,
         run: impl FnMut(&mut Write<'_>) -> Outcome<()> + Send + 'static,
+        answer: impl FnOnce(Result<()>) + Send + 'static,
     ) {
-        let call = Call { clock, run, value: None, answer: drop };
+        let call = Call { clock, run, value: None, answer };
+        // Where the thread has ended already, what isn't given back runs out by itself.
         if let Ok(place) = self.push(Work::GiveBack(Box::new(call))) {
             // It keeps its place with nobody waiting in it.
             std::mem::forget(place);

@@ -1,19 +1,17 @@
 //! Claims.
 
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use alkstore_core::{
-    ClaimRef, ClaimToken, Claimed, ClaimedJob, EXPIRED_ERROR, Error, JobId, Lease, LocalName,
-    QueueName, Result, SettleAction, Settlement, Timestamp,
+    ClaimRef, ClaimToken, Claimed, ClaimedJob, EXPIRED_ERROR, JobId, Lease, LocalName, QueueName,
+    Result, SettleAction, Settlement, Timestamp,
 };
 use rusqlite::{Connection, Row, params};
 
 use super::settle::settle_job;
 use super::state::{CLAIMED, LAST};
 use super::{PAGE, row, topic};
-use crate::clock::Clock;
-use crate::hub::Hub;
+use crate::acquire::GiveBack;
 use crate::sql::{self, Outcome, Write};
 use crate::store::Open;
 
@@ -36,35 +34,25 @@ const CLAIM: &str = "UPDATE alkstore_jobs
     SET state = ?2, at = ?3, attempt = ?4, token = ?5, worker = ?6 WHERE id = ?1";
 
 #[cfg(test)]
-pub(super) const HOT: [&str; 6] = [IS_PAUSED, IS_READY, NEXT_DUE, TAKE_IN, READY, CLAIM];
+pub(crate) const HOT: &[&str] = &[IS_PAUSED, IS_READY, NEXT_DUE, TAKE_IN, READY, CLAIM];
 
-/// Jobs on their way to who claimed them; they are given back where nobody takes them.
-struct Handed {
-    claimed: Option<Claimed>,
-    queue: QueueName,
-    hub: Weak<Hub>,
-    clock: Arc<dyn Clock>,
-}
-
-impl Drop for Handed {
-    fn drop(&mut self) {
-        let jobs = self.claimed.take().map(|claimed| claimed.jobs).unwrap_or_default();
-        let Some(hub) = self.hub.upgrade().filter(|_| !jobs.is_empty()) else { return };
-        let releases: Vec<_> = jobs
-            .into_iter()
-            .map(|job| Settlement {
-                claim: ClaimRef { queue: self.queue.clone(), id: job.id, token: job.token },
-                action: SettleAction::Release { delay: Duration::ZERO },
-            })
-            .collect();
-        hub.writer.give_back(self.clock.clone(), move |write| {
-            for release in &releases {
-                // Lost by now, it is somebody else's.
-                let _: Result<_> = settle_job(write, release)?;
-            }
-            Ok(())
-        });
+/// How jobs are given back whose claimer is gone, the attempt uncharged.
+fn return_them(queue: QueueName, jobs: Vec<ClaimedJob>) -> Option<GiveBack> {
+    let release = |job: ClaimedJob| Settlement {
+        claim: ClaimRef { queue: queue.clone(), id: job.id, token: job.token },
+        action: SettleAction::Release { delay: Duration::ZERO },
+    };
+    let releases: Vec<_> = jobs.into_iter().map(release).collect();
+    if releases.is_empty() {
+        return None;
     }
+    Some(Box::new(move |write| {
+        for release in &releases {
+            // Lost by now, it is somebody else's.
+            let _: Result<_> = settle_job(write, release)?;
+        }
+        Ok(())
+    }))
 }
 
 /// What a claim finds without writing: nothing where there is something to claim.
@@ -102,16 +90,12 @@ pub(super) async fn claim_jobs(
     if let Some(nothing) = open.peek(move |conn| nothing(conn, &probed, now)).await? {
         return Ok(nothing);
     }
-    let (claims, worker) = (queue.clone(), worker.clone());
-    let (queue, hub) = (queue.clone(), Arc::downgrade(&open.hub));
-    let clock = open.options.clock.clone();
-    let mut handed = open
-        .write_as(
-            move |write| claim(write, &claims, &worker, max),
-            move |claimed| Handed { claimed: Some(claimed), queue, hub, clock },
-        )
-        .await?;
-    handed.claimed.take().ok_or_else(|| Error::engine("a claim was handed over twice"))
+    let (claims, worker, queue) = (queue.clone(), worker.clone(), queue.clone());
+    open.acquire(
+        move |write| claim(write, &claims, &worker, max),
+        |claimed| return_them(queue, claimed.jobs),
+    )
+    .await
 }
 
 fn claim(

@@ -34,6 +34,9 @@ const REQUEUE: &str = "UPDATE alkstore_jobs
     SET state = 0, at = ?2, ready_at = ?2, attempt = 0, expires_at = NULL, gone_at = NULL
     WHERE id = ?1";
 
+#[cfg(test)]
+pub(crate) const HOT: &[&str] = &[LAPSED, EXPIRED, PURGE_GONE, DEAD, DEAD_ONE, REQUEUE];
+
 fn ids(write: &Write<'_>, statement: &str, params: impl Params) -> Outcome<Vec<i64>> {
     Ok(sql::all(write.conn, statement, params, |row| row.get(0))?)
 }

@@ -25,6 +25,9 @@ const HOLDER: &str = concat!(
     WHERE queue = ?1 AND unique_key = ?2 AND state < 4 AND unique_key IS NOT NULL"
 );
 
+#[cfg(test)]
+pub(crate) const HOT: &[&str] = &[INSERT, HOLDER];
+
 /// What a queue's jobs are stamped with where nothing else is said: it goes with the name.
 fn defaults(queue: &QueueName) -> (Duration, u32, Duration) {
     let retry_base = Duration::from_secs(5);

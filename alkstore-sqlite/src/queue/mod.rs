@@ -22,6 +22,11 @@ pub(crate) use insert::{fire, insert_jobs};
 pub(crate) use read::find_job;
 pub(crate) use settle::settle_job;
 
+/// The statements of every mechanism of queues.
+#[cfg(test)]
+pub(crate) const HOT: [&[&str]; 6] =
+    [claim::HOT, dead::HOT, insert::HOT, read::HOT, row::HOT, settle::HOT];
+
 /// How much of a backlog one operation stores at most.
 const PAGE: usize = 1_000;
 

@@ -25,6 +25,9 @@ const PAUSED: &str = "SELECT queue FROM alkstore_paused";
 
 const PAUSED_ONE: &str = "SELECT queue FROM alkstore_paused WHERE queue = ?1";
 
+#[cfg(test)]
+pub(crate) const HOT: &[&str] = &[FIND, FIND_MANY, PAUSED_ONE];
+
 pub(crate) fn find_job(
     conn: &Connection,
     queue: &QueueName,

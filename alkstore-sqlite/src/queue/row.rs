@@ -91,6 +91,9 @@ const PEND: &str = "UPDATE alkstore_jobs
 
 const LIFE: &str = concat!("SELECT ", life!(), " FROM alkstore_jobs WHERE id = ?1");
 
+#[cfg(test)]
+pub(crate) const HOT: &[&str] = &[DIE, DELETE, PEND, LIFE];
+
 /// Buries a job.
 pub(super) fn die(write: &Write<'_>, id: i64, at: i64, reason: Option<&str>) -> Outcome<()> {
     write.run(DIE, params![id, at, reason, Timestamp::FAR_AWAY.as_millis()])?;

@@ -27,7 +27,7 @@ const STANDING: &str =
     concat!("SELECT ", life!(), " FROM alkstore_jobs WHERE id = ?1 AND queue = ?2");
 
 #[cfg(test)]
-pub(super) const HOT: [&str; 4] = [ACK, HELD, EXTEND, STANDING];
+pub(crate) const HOT: &[&str] = &[ACK, HELD, EXTEND, STANDING];
 
 /// What is known of a job that its claim holds.
 struct Held {

@@ -32,11 +32,11 @@ CREATE INDEX alkstore_jobs_ready ON alkstore_jobs (queue, priority DESC, at, id)
     WHERE state = 0;
 CREATE INDEX alkstore_jobs_due ON alkstore_jobs (queue, at, id)
     WHERE state IN (1, 2);
-CREATE INDEX alkstore_jobs_last ON alkstore_jobs (queue, at)
+CREATE INDEX alkstore_jobs_last ON alkstore_jobs (at)
     WHERE state = 3;
 CREATE INDEX alkstore_jobs_dead ON alkstore_jobs (queue, id)
     WHERE state = 4;
-CREATE INDEX alkstore_jobs_expiring ON alkstore_jobs (queue, expires_at)
+CREATE INDEX alkstore_jobs_expiring ON alkstore_jobs (expires_at)
     WHERE state < 4 AND expires_at IS NOT NULL;
 CREATE INDEX alkstore_jobs_gone ON alkstore_jobs (gone_at)
     WHERE gone_at IS NOT NULL;
