@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use alkstore_core::{EnqueueOpts, NewEvent, NewJob, Offset, Payload, Queue, Store, StoreExt};
-use alkstore_mem::{ManualClock, MemStore};
+use alkstore::{EnqueueOpts, MemStore, NewEvent, NewJob, Offset, Payload, Queue, Store, StoreExt};
+use alkstore_mem::ManualClock;
 use futures_util::future::try_join_all;
 
 use crate::measure::{Reading, now, percentile, rate};
@@ -219,7 +219,7 @@ async fn wake() -> anyhow::Result<Vec<Duration>> {
                 break;
             }
         }
-        Ok::<_, alkstore_core::Error>(())
+        Ok::<_, alkstore::Error>(())
     });
     let mut times = Vec::new();
     for _ in 0..5_000 {

@@ -8,9 +8,10 @@ use std::time::{Duration, SystemTime};
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
+use crate::macros::ids;
 use crate::name::QueueName;
 use crate::payload::{Headers, Payload};
-use crate::queue::{JobId, ids};
+use crate::queue::JobId;
 use crate::store::Store;
 use crate::time::{Countdown, Lease, Timestamp};
 use crate::tx::Tx;

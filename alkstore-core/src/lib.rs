@@ -7,9 +7,11 @@
 //!
 //! This crate does no I/O. Applications depend on the crate `alkstore`, which adds the engines.
 
+mod delegate;
 mod error;
 mod job;
 mod lock;
+mod macros;
 mod name;
 mod notify;
 mod outbox;

@@ -92,34 +92,6 @@ pub trait LockStore {
     async fn held_locks(&self) -> Result<Vec<LockInfo>>;
 }
 
-#[async_trait]
-impl<S: LockStore + Send + Sync + ?Sized> LockStore for Arc<S> {
-    async fn acquire_lock(
-        &self,
-        name: &LockName,
-        owner: &LocalName,
-        ttl: Lease,
-    ) -> Result<Acquired> {
-        (**self).acquire_lock(name, owner, ttl).await
-    }
-
-    async fn renew_lock(&self, lock: &LockRef, ttl: Lease) -> Result<Timestamp> {
-        (**self).renew_lock(lock, ttl).await
-    }
-
-    async fn release_lock(&self, lock: &LockRef) -> Result<()> {
-        (**self).release_lock(lock).await
-    }
-
-    fn abandon_lock(&self, lock: &LockRef) {
-        (**self).abandon_lock(lock);
-    }
-
-    async fn held_locks(&self) -> Result<Vec<LockInfo>> {
-        (**self).held_locks().await
-    }
-}
-
 /// A lock that is held, until it is released or its ttl runs out.
 ///
 /// Pass [`token`](Self::token) to whatever the lock protects and let that refuse a smaller one

@@ -47,17 +47,6 @@ pub trait NotifyStore {
     async fn open_listener(&self, channel: &ChannelName) -> Result<Listener>;
 }
 
-#[async_trait]
-impl<S: NotifyStore + Send + Sync + ?Sized> NotifyStore for Arc<S> {
-    async fn send_message(&self, channel: &ChannelName, payload: Payload) -> Result<()> {
-        (**self).send_message(channel, payload).await
-    }
-
-    async fn open_listener(&self, channel: &ChannelName) -> Result<Listener> {
-        (**self).open_listener(channel).await
-    }
-}
-
 /// How much a listener holds before it drops the oldest messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListenerLimits {

@@ -13,10 +13,11 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
 use crate::job::{ClaimRef, ClaimedJob, ErrorText, Job, SettleAction, heartbeat};
+use crate::macros::setters;
 use crate::name::{LocalName, OutboxName, QueueName};
 use crate::payload::{Headers, IntoPayload, Payload};
 use crate::queue::{
-    DeadSelection, EnqueueOpts, JobFilter, JobId, JobRecord, Queue, QueueOpts, QueueStats, setters,
+    DeadSelection, EnqueueOpts, JobFilter, JobId, JobRecord, Queue, QueueOpts, QueueStats,
 };
 use crate::stop::StopToken;
 use crate::store::Store;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::job::{ClaimedJob, Job, SettleAction, Settled, Settlement};
+use crate::macros::{ids, setters};
 use crate::name::{LocalName, QueueName};
 use crate::payload::{Headers, IntoPayload, Payload};
 use crate::store::Store;
@@ -19,89 +20,6 @@ use crate::wake::{Backoff, Topic, Wait, one_result};
 
 /// How many records [`JobFilter`] returns where it doesn't say.
 pub const DEFAULT_PAGE: usize = 100;
-
-macro_rules! setters {
-    ($type:ident { $($(#[$doc:meta])* $field:ident: $arg:ty => $value:expr;)* }) => {
-        impl $type {
-            /// The defaults.
-            #[must_use]
-            pub fn new() -> Self {
-                Self::default()
-            }
-            $(
-                $(#[$doc])*
-                #[must_use]
-                pub fn $field(mut self, $field: $arg) -> Self {
-                    self.$field = $value;
-                    self
-                }
-            )*
-        }
-    };
-}
-pub(crate) use setters;
-
-macro_rules! ids {
-    ($($(#[$doc:meta])* $type:ident >= $least:literal;)*) => {$(
-        $(#[$doc])*
-        #[derive(
-            Debug,
-            Clone,
-            Copy,
-            PartialEq,
-            Eq,
-            PartialOrd,
-            Ord,
-            Hash,
-            serde::Serialize,
-            serde::Deserialize,
-        )]
-        #[serde(try_from = "i64", into = "i64")]
-        pub struct $type(i64);
-
-        impl $type {
-            /// For engines: a number that was given out before.
-            #[must_use]
-            pub const fn stored(number: i64) -> Self {
-                Self(number)
-            }
-
-            /// The number as an integer.
-            #[must_use]
-            pub const fn get(self) -> i64 {
-                self.0
-            }
-        }
-
-        impl TryFrom<i64> for $type {
-            type Error = Error;
-
-            fn try_from(number: i64) -> Result<Self> {
-                if number < $least {
-                    return Err(Error::invalid_argument(
-                        stringify!($type),
-                        number,
-                        concat!("a whole number of at least ", $least),
-                    ));
-                }
-                Ok(Self(number))
-            }
-        }
-
-        impl From<$type> for i64 {
-            fn from(id: $type) -> Self {
-                id.0
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
-            }
-        }
-    )*};
-}
-pub(crate) use ids;
 
 ids! {
     /// A job's id: unique in the store, never reused.
@@ -515,59 +433,6 @@ pub trait QueueStore {
     async fn set_queue_paused(&self, queue: &QueueName, paused: bool) -> Result<bool>;
 }
 
-#[async_trait]
-impl<S: QueueStore + Send + Sync + ?Sized> QueueStore for Arc<S> {
-    async fn insert_jobs(
-        &self,
-        queue: &QueueName,
-        opts: &QueueOpts,
-        jobs: Vec<JobSpec>,
-    ) -> Result<Vec<JobId>> {
-        (**self).insert_jobs(queue, opts, jobs).await
-    }
-
-    async fn claim_jobs(
-        &self,
-        queue: &QueueName,
-        worker: &LocalName,
-        max: usize,
-    ) -> Result<Claimed> {
-        (**self).claim_jobs(queue, worker, max).await
-    }
-
-    async fn settle_jobs(&self, items: Vec<Settlement>) -> Result<Vec<Result<Settled>>> {
-        (**self).settle_jobs(items).await
-    }
-
-    async fn cancel_job(&self, queue: &QueueName, id: JobId) -> Result<bool> {
-        (**self).cancel_job(queue, id).await
-    }
-
-    async fn find_job(&self, queue: &QueueName, id: JobId) -> Result<Option<JobRecord>> {
-        (**self).find_job(queue, id).await
-    }
-
-    async fn find_jobs(&self, queue: &QueueName, filter: &JobFilter) -> Result<Vec<JobRecord>> {
-        (**self).find_jobs(queue, filter).await
-    }
-
-    async fn queue_stats(&self, queue: Option<&QueueName>) -> Result<Vec<QueueStats>> {
-        (**self).queue_stats(queue).await
-    }
-
-    async fn requeue_jobs(&self, queue: &QueueName, which: &DeadSelection) -> Result<u64> {
-        (**self).requeue_jobs(queue, which).await
-    }
-
-    async fn purge_jobs(&self, queue: &QueueName, which: &DeadSelection) -> Result<u64> {
-        (**self).purge_jobs(queue, which).await
-    }
-
-    async fn set_queue_paused(&self, queue: &QueueName, paused: bool) -> Result<bool> {
-        (**self).set_queue_paused(queue, paused).await
-    }
-}
-
 /// A queue of jobs: an address, cheap to clone, that keeps the store open.
 ///
 /// Jobs are delivered at least once: one may run twice at the same time after its claim lapsed,
@@ -650,8 +515,12 @@ impl Queue {
         payload: impl IntoPayload,
         opts: EnqueueOpts,
     ) -> impl Future<Output = Result<JobId>> + Send {
-        let job = NewJob::new(payload).map(|job| job.opts(opts));
-        async move { one_result(self.enqueue_many(vec![job?]).await?) }
+        let limit = self.engine().limits().payload;
+        let job = NewJob::new(payload).and_then(|job| job.opts(opts).check(limit));
+        async move {
+            let jobs = vec![job?];
+            one_result(self.engine().insert_jobs(&self.name, &self.opts, jobs).await?)
+        }
     }
 
     /// Adds jobs, all or none, in order. Two with the same unique key are one.
@@ -717,7 +586,13 @@ impl Queue {
     ///
     /// Cancel-safe: dropped, it gives back what it had claimed, the attempt uncharged.
     pub async fn claim(&self, worker_id: &str) -> Result<Option<Job>> {
-        Ok(self.claim_batch(worker_id, 1).await?.pop())
+        let worker = LocalName::new(worker_id)?;
+        loop {
+            let (job, claimed) = self.claim_one(&worker).await?;
+            if job.is_some() || !claimed.more {
+                return Ok(job);
+            }
+        }
     }
 
     /// Claims up to `max` jobs in one call, in the order in which they are due.
@@ -732,9 +607,10 @@ impl Queue {
     pub async fn claim_batch(&self, worker_id: &str, max: usize) -> Result<Vec<Job>> {
         let worker = LocalName::new(worker_id)?;
         loop {
-            let (jobs, claimed) = self.claim_once(&worker, max).await?;
-            if !jobs.is_empty() || !claimed.more {
-                return Ok(jobs);
+            let asked = Countdown::start(Duration::ZERO);
+            let claimed = self.engine().claim_jobs(&self.name, &worker, max).await?;
+            if !claimed.jobs.is_empty() || !claimed.more {
+                return Ok(claimed.jobs.into_iter().map(|job| self.job(job, asked)).collect());
             }
         }
     }
@@ -773,18 +649,13 @@ impl Queue {
     }
 
     async fn claim_one(&self, worker: &LocalName) -> Result<(Option<Job>, Claimed)> {
-        let (mut jobs, claimed) = self.claim_once(worker, 1).await?;
-        Ok((jobs.pop(), claimed))
+        let asked = Countdown::start(Duration::ZERO);
+        let mut claimed = self.engine().claim_jobs(&self.name, worker, 1).await?;
+        Ok((claimed.jobs.pop().map(|job| self.job(job, asked)), claimed))
     }
 
-    async fn claim_once(&self, worker: &LocalName, max: usize) -> Result<(Vec<Job>, Claimed)> {
-        let asked = Countdown::start(Duration::ZERO);
-        let mut claimed = self.engine().claim_jobs(&self.name, worker, max).await?;
-        let jobs = std::mem::take(&mut claimed.jobs)
-            .into_iter()
-            .map(|job| Job::new(self.store.clone(), self.name.clone(), job, asked))
-            .collect();
-        Ok((jobs, claimed))
+    fn job(&self, claimed: ClaimedJob, asked: Countdown) -> Job {
+        Job::new(self.store.clone(), self.name.clone(), claimed, asked)
     }
 
     /// Acks jobs of this queue in one call. The results are in the order of the jobs, each for

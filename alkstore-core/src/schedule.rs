@@ -7,9 +7,10 @@ use async_trait::async_trait;
 
 use crate::error::{Error, Result};
 use crate::lock::Lock;
+use crate::macros::setters;
 use crate::name::{LocalName, LockName, QueueName, ScheduleName};
 use crate::payload::{Headers, Payload};
-use crate::queue::{check_stamps, setters};
+use crate::queue::check_stamps;
 use crate::stop::StopToken;
 use crate::store::Store;
 use crate::time::{Lease, Timestamp, whole_millis};
@@ -176,29 +177,6 @@ pub trait ScheduleStore {
     /// Fires what is due. Fires and advance of a schedule are one atomic step, keyed by the
     /// boundary: none fires twice, whoever ticks.
     async fn tick_schedules(&self) -> Result<Tick>;
-}
-
-#[async_trait]
-impl<S: ScheduleStore + Send + Sync + ?Sized> ScheduleStore for Arc<S> {
-    async fn upsert_schedule(&self, spec: ScheduleSpec) -> Result<Schedule> {
-        (**self).upsert_schedule(spec).await
-    }
-
-    async fn delete_schedule(&self, name: &ScheduleName) -> Result<bool> {
-        (**self).delete_schedule(name).await
-    }
-
-    async fn list_schedules(&self) -> Result<Vec<Schedule>> {
-        (**self).list_schedules().await
-    }
-
-    async fn set_schedule_paused(&self, name: &ScheduleName, paused: bool) -> Result<bool> {
-        (**self).set_schedule_paused(name, paused).await
-    }
-
-    async fn tick_schedules(&self) -> Result<Tick> {
-        (**self).tick_schedules().await
-    }
 }
 
 fn runner(store: &dyn Store) -> LocalName {

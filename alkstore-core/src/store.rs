@@ -114,33 +114,6 @@ pub trait StoreBase {
     async fn shut_down(&self) -> Result<()>;
 }
 
-#[async_trait]
-impl<S: StoreBase + Send + Sync + ?Sized> StoreBase for Arc<S> {
-    fn store_id(&self) -> StoreId {
-        (**self).store_id()
-    }
-
-    fn limits(&self) -> Limits {
-        (**self).limits()
-    }
-
-    fn shared(&self) -> Arc<dyn Store> {
-        (**self).shared()
-    }
-
-    fn weak(&self) -> Arc<dyn WeakStore> {
-        (**self).weak()
-    }
-
-    async fn maintain_page(&self) -> Result<MaintenancePage> {
-        (**self).maintain_page().await
-    }
-
-    async fn shut_down(&self) -> Result<()> {
-        (**self).shut_down().await
-    }
-}
-
 /// What an engine implements: one small trait a mechanism, and this, their sum.
 ///
 /// Applications use [`StoreExt`]. The primitives here are coarse and batch-shaped, and take

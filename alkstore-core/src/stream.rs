@@ -12,9 +12,9 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 
 use crate::error::{Error, Result};
+use crate::macros::{ids, setters};
 use crate::name::{LocalName, StreamName};
 use crate::payload::{Headers, IntoPayload, Payload};
-use crate::queue::{ids, setters};
 use crate::store::{Store, WeakStore};
 use crate::tx::Tx;
 use crate::wake::{Topic, Wait, Watch, one_result};
@@ -229,60 +229,6 @@ pub trait StreamStore {
 
     /// Forgets a consumer and says whether it was known.
     async fn delete_consumer(&self, stream: &StreamName, consumer: &LocalName) -> Result<bool>;
-}
-
-#[async_trait]
-impl<S: StreamStore + Send + Sync + ?Sized> StreamStore for Arc<S> {
-    async fn append_events(
-        &self,
-        stream: &StreamName,
-        events: Vec<EventSpec>,
-    ) -> Result<Vec<Offset>> {
-        (**self).append_events(stream, events).await
-    }
-
-    async fn read_events(
-        &self,
-        stream: &StreamName,
-        after: Offset,
-        limit: usize,
-    ) -> Result<Vec<Event>> {
-        (**self).read_events(stream, after, limit).await
-    }
-
-    async fn trim_stream(&self, stream: &StreamName, horizon: Offset) -> Result<u64> {
-        (**self).trim_stream(stream, horizon).await
-    }
-
-    async fn stream_info(&self, stream: Option<&StreamName>) -> Result<Vec<StreamInfo>> {
-        (**self).stream_info(stream).await
-    }
-
-    async fn consumer_offset(&self, stream: &StreamName, consumer: &LocalName) -> Result<Offset> {
-        (**self).consumer_offset(stream, consumer).await
-    }
-
-    async fn store_offset(
-        &self,
-        stream: &StreamName,
-        consumer: &LocalName,
-        offset: Offset,
-    ) -> Result<()> {
-        (**self).store_offset(stream, consumer, offset).await
-    }
-
-    async fn rewind_consumer(
-        &self,
-        stream: &StreamName,
-        consumer: &LocalName,
-        offset: Offset,
-    ) -> Result<()> {
-        (**self).rewind_consumer(stream, consumer, offset).await
-    }
-
-    async fn delete_consumer(&self, stream: &StreamName, consumer: &LocalName) -> Result<bool> {
-        (**self).delete_consumer(stream, consumer).await
-    }
 }
 
 /// An append-only log: an address, cheap to clone, that keeps the store open.

@@ -12,7 +12,9 @@ pub const MAX_LEASE: Duration = Duration::from_secs(3_650 * 24 * 60 * 60);
 /// Milliseconds of a duration, rounded up; `i64::MAX` where it has more.
 #[must_use]
 pub fn ceil_millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
+    let part = i64::from(duration.subsec_nanos().div_ceil(1_000_000));
+    let whole = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    whole.saturating_mul(1_000).saturating_add(part)
 }
 
 /// A duration as it is stored: whole milliseconds, rounded up.

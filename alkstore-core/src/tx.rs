@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
 
 use async_trait::async_trait;
 
@@ -304,11 +303,4 @@ impl<'c> Tx<'c> {
 pub trait TxStore {
     /// Begins a transaction.
     async fn begin(&self) -> Result<Box<dyn EngineTx>>;
-}
-
-#[async_trait]
-impl<S: TxStore + Send + Sync + ?Sized> TxStore for Arc<S> {
-    async fn begin(&self) -> Result<Box<dyn EngineTx>> {
-        (**self).begin().await
-    }
 }

@@ -1,6 +1,5 @@
 //! Waiting: how a waiter learns that it is worth looking again.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -58,17 +57,6 @@ pub trait Watch: Send {
     /// given, after the engine's safety poll, or for no reason; [`Error::Closed`] once the store
     /// is closed or its last handle dropped. Cancel-safe.
     async fn changed(&mut self, wait: Wait) -> Result<()>;
-}
-
-#[async_trait]
-impl<S: WakeStore + Send + Sync + ?Sized> WakeStore for Arc<S> {
-    async fn watch(&self, topic: Topic) -> Result<Box<dyn Watch>> {
-        (**self).watch(topic).await
-    }
-
-    async fn sleep(&self, duration: Duration) -> Result<()> {
-        (**self).sleep(duration).await
-    }
 }
 
 /// A pause that doubles from a first to a longest length.

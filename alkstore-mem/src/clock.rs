@@ -105,9 +105,17 @@ mod platform {
 mod platform {
     use std::time::Duration;
 
-    pub(super) use wasmtimer::tokio::sleep;
+    use gloo_timers::future::TimeoutFuture;
+    use send_wrapper::SendWrapper;
     pub(super) use web_time::Instant;
     use web_time::SystemTime;
+
+    /// JavaScript's own timeout, cleared when it is dropped. Futures here run on the one thread
+    /// that they were made on, which is what the wrapper holds them to.
+    pub(super) fn sleep(duration: Duration) -> SendWrapper<TimeoutFuture> {
+        let millis = duration.as_micros().div_ceil(1_000);
+        SendWrapper::new(TimeoutFuture::new(u32::try_from(millis).unwrap_or(u32::MAX)))
+    }
 
     pub(super) fn instant() -> Instant {
         Instant::now()

@@ -1,13 +1,14 @@
 //! Locks.
 
 use alkstore_core::{
-    Acquired, Error, Lease, LocalName, LockInfo, LockName, LockRef, LockStore, Result, Timestamp,
-    Topic,
+    Acquired, Error, Lease, LocalName, LockInfo, LockName, LockRef, LockStore, Result, StoreId,
+    Timestamp, Topic,
 };
 use async_trait::async_trait;
 
-use crate::state::View;
+use crate::state::{State, View};
 use crate::store::MemStore;
+use crate::wake::Wakes;
 
 /// A lock's name stays after its release: its count of acquisitions is what fences them.
 #[derive(Debug, Default)]
@@ -20,6 +21,7 @@ pub(crate) struct LockState {
 struct Holder {
     owner: LocalName,
     expires_at: Timestamp,
+    store: StoreId,
 }
 
 impl LockState {
@@ -28,14 +30,20 @@ impl LockState {
     }
 }
 
-fn acquire(view: &mut View<'_>, name: &LockName, owner: &LocalName, ttl: Lease) -> Acquired {
+fn acquire(
+    view: &mut View<'_>,
+    store: StoreId,
+    name: &LockName,
+    owner: &LocalName,
+    ttl: Lease,
+) -> Acquired {
     let lock = view.state.locks.entry(name.clone()).or_default();
     if let Some(holder) = lock.holder_at(view.time.now) {
         return Acquired::Busy { until: holder.expires_at };
     }
     let expires_at = view.time.after(ttl.as_duration());
     lock.token += 1;
-    lock.holder = Some(Holder { owner: owner.clone(), expires_at });
+    lock.holder = Some(Holder { owner: owner.clone(), expires_at, store });
     Acquired::Held { token: lock.token, expires_at }
 }
 
@@ -76,6 +84,17 @@ fn release(view: &mut View<'_>, lock: &LockRef) -> Result<()> {
     Ok(())
 }
 
+/// A store that closes ends its runner, which can't release anything any more: the next one starts
+/// at once all the same. Other locks are left to their ttl, which is what their holders count on.
+pub(crate) fn give_up_leadership(state: &mut State, wakes: &mut Wakes, store: StoreId) {
+    let name = LockName::scheduler();
+    let lock = state.locks.get_mut(&name);
+    if let Some(lock) = lock.filter(|l| l.holder.as_ref().is_some_and(|h| h.store == store)) {
+        lock.holder = None;
+        state.topics.wake(wakes, 1, || Topic::Lock(name));
+    }
+}
+
 #[async_trait]
 impl LockStore for MemStore {
     async fn acquire_lock(
@@ -84,7 +103,7 @@ impl LockStore for MemStore {
         owner: &LocalName,
         ttl: Lease,
     ) -> Result<Acquired> {
-        self.open.act(|view| acquire(view, name, owner, ttl))
+        self.open.act(|view| acquire(view, self.open.id, name, owner, ttl))
     }
 
     async fn renew_lock(&self, lock: &LockRef, ttl: Lease) -> Result<Timestamp> {

@@ -7,15 +7,15 @@ use alkstore_core::{
     Error, Limits, ListenerLimits, MaintenancePage, Result, Store, StoreBase, StoreId, WeakStore,
 };
 use async_trait::async_trait;
-use futures_util::future::{Either, select};
+use futures_util::future::select;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Reading, SystemClock};
-use crate::queue;
 use crate::state::{Blocked, Shared, State, View};
 use crate::tx::Staged;
 use crate::wake::{CloseSignal, Wakes};
+use crate::{lock, queue};
 
 const DEFAULT_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_SAFETY_POLL: Duration = Duration::from_secs(30);
@@ -227,26 +227,25 @@ impl Open {
         mut tx: Option<&mut Staged>,
         mut operation: impl FnMut(&mut View<'_>) -> Result<T, Blocked>,
     ) -> Result<T> {
-        let clock = &*self.shared.clock;
-        let mut limit = None;
+        // Nearly always nothing is in the way.
+        if let Ok(value) = self.act_in(tx.as_deref_mut(), &mut operation)? {
+            return Ok(value);
+        }
+        let (clock, timeout) = (&*self.shared.clock, self.options.lock_timeout);
+        let limit = Reading::of(clock).after(timeout);
         loop {
             let mut ended = std::pin::pin!(self.shared.tx_ended.notified());
             ended.as_mut().enable();
             if let Ok(value) = self.act_in(tx.as_deref_mut(), &mut operation)? {
                 return Ok(value);
             }
-            let reading = Reading::of(clock);
-            let limit = *limit.get_or_insert_with(|| reading.after(self.options.lock_timeout));
-            if reading.now >= limit {
-                let timeout = self.options.lock_timeout;
+            if Reading::of(clock).now >= limit {
                 return Err(Error::unavailable(format!(
                     "an open transaction held what this call needs for longer than the lock timeout of {timeout:?}"
                 )));
             }
             let timer = clock.sleep_until(limit);
-            match self.close.unless_closed(select(ended, timer)).await? {
-                Either::Left(_) | Either::Right(_) => {}
-            }
+            self.close.unless_closed(select(ended, timer)).await?;
         }
     }
 
@@ -256,6 +255,7 @@ impl Open {
             let mut state = self.shared.state.lock();
             self.close.close();
             state.listeners.end_all_of(self.id, &mut wakes);
+            lock::give_up_leadership(&mut state, &mut wakes, self.id);
         }
         wakes.fire();
     }

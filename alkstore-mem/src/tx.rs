@@ -10,7 +10,7 @@ use alkstore_core::{
 };
 use async_trait::async_trait;
 
-use crate::queue::{self, Phase, Row, TxId};
+use crate::queue::{self, Phase, Row, Standing, TxId};
 use crate::state::View;
 use crate::store::{MemStore, Open};
 use crate::wake::Wakes;
@@ -37,11 +37,25 @@ impl Staged {
         self.jobs.insert(id, (queue, None));
     }
 
-    /// What a job becomes, where this transaction touched it.
-    pub(crate) fn image(&self, id: JobId) -> Option<Option<&Row>> {
-        self.jobs.get(&id).map(|(_, row)| row.as_deref())
+    /// Whether a job that this transaction changed is still live; stores its death where the
+    /// clock has made it dead.
+    pub(crate) fn is_live_at(&mut self, id: JobId, now: Timestamp) -> bool {
+        let Some((_, image)) = self.jobs.get_mut(&id) else { return false };
+        match image.as_ref().map(|row| row.standing(now)) {
+            None => false,
+            Some(Standing::Pending { .. } | Standing::Claimed) => true,
+            Some(Standing::Dead(death)) => {
+                image.iter_mut().for_each(|row| row.die(death));
+                false
+            }
+            Some(Standing::Gone) => {
+                *image = None;
+                false
+            }
+        }
     }
 
+    /// What a job of a queue becomes, where this transaction touched it.
     pub(crate) fn image_in(&self, queue: &QueueName, id: JobId) -> Option<Option<&Row>> {
         let (of, row) = self.jobs.get(&id)?;
         (of == queue).then_some(row.as_deref())

@@ -32,6 +32,11 @@ struct Watched {
 }
 
 impl Topics {
+    /// Whether nobody waits for anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn enter(&mut self, topic: Topic) -> Arc<Notify> {
         let watched = self
             .0
@@ -53,7 +58,7 @@ impl Topics {
 
     /// Lets so many watchers of a topic look again, once the lock is released.
     pub(crate) fn wake(&self, wakes: &mut Wakes, count: usize, topic: impl FnOnce() -> Topic) {
-        if self.0.is_empty() || count == 0 {
+        if self.is_empty() || count == 0 {
             return;
         }
         if let Some(watched) = self.0.get(&topic()) {

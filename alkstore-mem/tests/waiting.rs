@@ -1,6 +1,7 @@
 //! What wakes a waiter, with a clock that moves without waking anybody for nothing: the suite's
 //! clock does, which hides a timer that is missing.
 #![cfg(not(target_family = "wasm"))]
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,14 @@
 //! Faults of the file and of those who share it: a clear error, nothing half-done, and where that
 //! is possible the store works on.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "what is not as it should be fails the test"
+)]
 
-mod support;
+#[path = "support/directory.rs"]
+mod directory;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -10,7 +17,7 @@ use std::time::Duration;
 use alkstore_core::{Error, JobId, Queue, Result, StoreExt};
 use alkstore_sqlite::rusqlite::Connection;
 use alkstore_sqlite::{Durability, SqliteStore, SqliteStoreBuilder};
-use support::directory;
+use directory::directory;
 use tempfile::TempDir;
 
 struct Fixture {

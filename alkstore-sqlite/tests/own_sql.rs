@@ -1,6 +1,15 @@
 //! The application's own SQL beside the store's operations: together or not at all.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "what is not as it should be fails the test"
+)]
 
-mod support;
+#[path = "support/clock.rs"]
+mod clock;
+#[path = "support/directory.rs"]
+mod directory;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -12,8 +21,9 @@ use alkstore_core::{
 };
 use alkstore_sqlite::rusqlite::{Connection, TransactionBehavior};
 use alkstore_sqlite::{Durability, SqliteStore, SqliteTx};
+use clock::ManualClock;
+use directory::directory;
 use futures_util::FutureExt;
-use support::{ManualClock, directory};
 use tempfile::TempDir;
 
 const ORDERS: &str = "CREATE TABLE orders (id INTEGER PRIMARY KEY, total INTEGER NOT NULL)";
@@ -235,15 +245,15 @@ async fn what_is_attached_shares_the_fate_of_the_applications_transaction() {
         let id = staged.enqueue(&queue, &1, EnqueueOpts::new()).unwrap();
         let jobs = (2..4).map(|n| NewJob::new(&n).unwrap()).collect();
         assert_eq!(staged.enqueue_many(&queue, jobs).unwrap().len(), 2);
-        staged.enqueue_outbox(&outbox, &"mail", OutboxOpts::new()).unwrap();
+        staged.enqueue_outbox(&outbox, "mail", OutboxOpts::new()).unwrap();
         staged.ack(&mut acked).unwrap();
         let again = staged.retry(&mut retried, "busy", Some(Duration::ZERO)).unwrap();
         assert!(matches!(again, Retried::Again { .. }));
         staged.fail(&mut failed, "broken").unwrap();
-        staged.publish(&stream, &"second", PublishOpts::new()).unwrap();
-        staged.publish_many(&stream, vec![NewEvent::new(&"third").unwrap()]).unwrap();
+        staged.publish(&stream, "second", PublishOpts::new()).unwrap();
+        staged.publish_many(&stream, vec![NewEvent::new("third").unwrap()]).unwrap();
         staged.save_offset(&consumer, Offset::try_from(1).unwrap()).unwrap();
-        staged.notify("bell", &"rung").unwrap();
+        staged.notify("bell", "rung").unwrap();
         assert_eq!(staged.get_job("q", id).unwrap().unwrap().state, JobState::Pending);
         assert_eq!(staged.get_offset("log", "c").unwrap().get(), 1);
         assert_eq!(staged.read(&stream, Offset::START, 10).unwrap().len(), 1, "the committed log");

@@ -1,6 +1,13 @@
 //! Several processes on one file. A test runs itself again as each of the others.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "what is not as it should be fails the test"
+)]
 
-mod support;
+#[path = "support/directory.rs"]
+mod directory;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -9,7 +16,7 @@ use std::time::Duration;
 use alkstore_core::{Offset, StoreExt};
 use alkstore_sqlite::rusqlite::Connection;
 use alkstore_sqlite::{Durability, SqliteStore};
-use support::directory;
+use directory::directory;
 
 /// What tells a process that it is one of the others, and on which file.
 const FILE: &str = "ALKSTORE_TEST_FILE";

@@ -15,6 +15,8 @@
 mod cx;
 mod factory;
 pub mod fault;
+#[cfg(feature = "model")]
+pub mod model;
 mod rows;
 
 use std::sync::Arc;
@@ -85,3 +87,8 @@ macro_rules! __test {
         }
     };
 }
+
+/// The guide's program is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/writing-an-engine.md")]
+mod guide {}

@@ -18,12 +18,13 @@ use async_trait::async_trait;
 
 use crate::state::{Blocked, View};
 use crate::store::MemStore;
+use crate::tx::Staged;
 use crate::wake::ALL;
 
 pub(crate) use dead::maintain;
 pub(crate) use insert::{fire, insert_jobs};
 pub(crate) use read::find_job;
-pub(crate) use row::{Phase, Row, TxId};
+pub(crate) use row::{Phase, Row, Standing, TxId};
 pub(crate) use settle::settle_job;
 
 /// How much of a backlog one operation stores at most.
@@ -165,6 +166,9 @@ impl QueueState {
 /// Lets waiters look again: one for each job that became claimable, and one that learns of a new
 /// earliest instant.
 pub(crate) fn wake(view: &mut View<'_>, queue: &QueueName, ready: usize) {
+    if view.state.topics.is_empty() {
+        return;
+    }
     let Some(state) = view.state.queues.get_mut(queue) else { return };
     let sooner = std::mem::take(&mut state.sets.sooner);
     if !state.paused {
@@ -252,20 +256,22 @@ fn key_holder(
     key: &LocalName,
 ) -> Result<KeyHolder, Blocked> {
     let Some(state) = view.state.queues.get_mut(queue) else { return Ok(KeyHolder::Nobody) };
+    let now = view.time.now;
     let own = view.tx.as_ref().map(|staged| staged.id);
+    // What the clock has made of a job that this transaction staged.
+    let of_own = |staged: &mut Option<&mut Staged>, id| {
+        let live = staged.as_mut().is_some_and(|staged| staged.is_live_at(id, now));
+        if live { KeyHolder::Job(id) } else { KeyHolder::Nobody }
+    };
     if let Some(&(tx, id)) = state.staged_keys.get(key) {
-        return if Some(tx) == own { Ok(KeyHolder::Job(id)) } else { Err(Blocked) };
+        return if Some(tx) == own { Ok(of_own(&mut view.tx, id)) } else { Err(Blocked) };
     }
     let holder = state.sets.keys.get(key).and_then(|&id| Some((id, state.row(id)?.pin)));
     let Some((id, pin)) = holder else { return Ok(KeyHolder::Nobody) };
     match pin {
-        Some(pin) if Some(pin) == own => {
-            let image = view.tx.as_ref().and_then(|staged| staged.image(id));
-            let live = image.flatten().is_some_and(Row::is_live);
-            Ok(if live { KeyHolder::Job(id) } else { KeyHolder::Nobody })
-        }
+        Some(pin) if Some(pin) == own => Ok(of_own(&mut view.tx, id)),
         Some(_) => Err(Blocked),
-        None if state.store_death(id, view.time.now) => Ok(KeyHolder::Nobody),
+        None if state.store_death(id, now) => Ok(KeyHolder::Nobody),
         None => Ok(KeyHolder::Job(id)),
     }
 }

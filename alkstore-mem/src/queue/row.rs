@@ -65,10 +65,6 @@ pub(crate) struct Death {
 }
 
 impl Row {
-    pub(crate) fn is_live(&self) -> bool {
-        !matches!(self.phase, Phase::Dead { .. })
-    }
-
     pub(crate) fn is_last_attempt(&self) -> bool {
         self.attempt >= self.max_attempts
     }

@@ -109,17 +109,19 @@ pub(super) async fn settle_jobs(
     open: &Open,
     items: Vec<Settlement>,
 ) -> Result<Vec<Result<Settled>>> {
-    let first: Vec<_> =
-        open.act(|view| items.iter().map(|item| settle_job(view, item)).collect())?;
+    let mut blocked = Vec::new();
     let mut results = Vec::with_capacity(items.len());
-    for (item, result) in items.iter().zip(first) {
-        results.push(match result {
-            Ok(result) => result,
-            Err(Blocked) => {
-                let settled = open.act_unblocked(None, |view| settle_job(view, item)).await;
-                settled.and_then(|result| result)
-            }
-        });
+    open.act(|view| {
+        for item in &items {
+            results.push(settle_job(view, item).unwrap_or_else(|Blocked| {
+                blocked.push(results.len());
+                Err(Error::unavailable("it waits for a transaction"))
+            }));
+        }
+    })?;
+    for place in blocked {
+        let settled = open.act_unblocked(None, |view| settle_job(view, &items[place])).await;
+        results[place] = settled.and_then(|result| result);
     }
     Ok(results)
 }

@@ -38,7 +38,7 @@ impl StoreFactory for MemFactory {
 
     #[cfg(target_family = "wasm")]
     async fn sleep(&self, duration: Duration) {
-        wasmtimer::tokio::sleep(duration).await;
+        send_wrapper::SendWrapper::new(gloo_timers::future::sleep(duration)).await;
     }
 }
 

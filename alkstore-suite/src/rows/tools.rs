@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, SystemTime};
 
 use alkstore_core::Payload;
 use futures_util::task::AtomicWaker;
@@ -19,6 +20,11 @@ macro_rules! refused {
     };
 }
 pub(super) use refused;
+
+/// An instant so long before 1970; 1970 where the target, as wasm, has none before it.
+pub(super) fn before_1970(by: Duration) -> SystemTime {
+    SystemTime::UNIX_EPOCH.checked_sub(by).unwrap_or(SystemTime::UNIX_EPOCH)
+}
 
 /// A waker that counts its wakes, and that shows whether anybody still holds it.
 #[derive(Default)]

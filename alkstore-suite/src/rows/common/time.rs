@@ -7,6 +7,7 @@ use alkstore_core::{
     Timestamp,
 };
 
+use super::super::tools::before_1970;
 use super::super::tx::{claimed, state};
 use crate::cx::Cx;
 
@@ -200,7 +201,7 @@ pub(crate) async fn c25_an_instant_before_1970_counts_as_1970(cx: Cx) {
     let queue = cx.store.queue("q").unwrap();
     let epoch = SystemTime::UNIX_EPOCH;
     let mut records = Vec::new();
-    for at in [epoch, epoch - Duration::from_secs(100 * 365 * 24 * 3600)] {
+    for at in [epoch, before_1970(Duration::from_secs(100 * 365 * 24 * 3600))] {
         let id = queue.enqueue_with(&1, EnqueueOpts::new().run_at(at)).await.unwrap();
         records.push(queue.get_job(id).await.unwrap().expect("the job that was just enqueued"));
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use alkstore_core::{EnqueueOpts, NewJob, OutboxOpts, QueueOpts, StopToken, StoreExt};
+use alkstore_core::{EnqueueOpts, NewJob, Offset, OutboxOpts, QueueOpts, StopToken, StoreExt};
 
 use super::super::tx::{beside, claimed, impatient};
 use crate::cx::Cx;
@@ -80,6 +80,23 @@ pub(crate) async fn c43_as_much_work_wakes_as_many_waiters(cx: Cx) {
         for waiter in waiters {
             waiter.join().await;
         }
+    }
+}
+
+pub(crate) async fn c43_what_is_for_everybody_wakes_everybody(cx: Cx) {
+    let stores = [cx.store.clone(), cx.second().await];
+    let mut waiters = Vec::new();
+    for store in stores.iter().cycle().take(6) {
+        let mut tail = store.stream("log").unwrap().subscribe(Offset::START).await.unwrap();
+        waiters.push(cx.spawn(async move { tail.recv().await.unwrap().map(drop) }));
+        let mut bell = store.listen("bell").await.unwrap();
+        waiters.push(cx.spawn(async move { bell.recv().await.unwrap().map(drop) }));
+    }
+    cx.settle().await;
+    stores[0].stream("log").unwrap().publish(&1).await.unwrap();
+    stores[0].notify("bell", &1).await.unwrap();
+    for waiter in waiters {
+        waiter.join().await.unwrap();
     }
 }
 

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use alkstore_core::{Delivery, Error, Headers, JobState, OutboxOpts, Payload, Timestamp};
+use alkstore_core::{
+    Delivery, Error, Headers, JobState, OutboxOpts, Payload, StopToken, Timestamp,
+};
 use futures_util::FutureExt;
 
 use super::{Held, Outcome, assert_untouched, deliver, gone, outbox, put, record, secs};
@@ -194,7 +196,8 @@ pub(crate) async fn o28_a_worker_id_is_a_local_name_decided_first(cx: Cx) {
     for worker in ["", " w", "w\n", long.as_str()] {
         let once = mails.run_once(worker, async |_| Ok::<_, String>(())).await;
         assert!(matches!(once, Err(Error::InvalidName { .. })), "{worker:?}: {once:?}");
-        let stop = alkstore_core::StopToken::new();
+        let stop = StopToken::new();
+        stop.stop();
         let run = mails.run(worker, async |_| Ok::<_, String>(()), stop).await;
         assert!(matches!(run, Err(Error::InvalidName { .. })), "{worker:?}: {run:?}");
     }

@@ -8,6 +8,7 @@ use alkstore_core::{
     QueueOpts, Retried, StoreExt, Timestamp,
 };
 
+use super::super::tools::before_1970;
 use super::{
     add, add_dead, add_many, assert_invalid, assert_none, brief, count, ids, millis, now, queue,
     record, secs, take, take_id,
@@ -218,7 +219,7 @@ pub(crate) async fn q8_a_job_runs_from_its_instant_on(cx: Cx) {
 
 pub(crate) async fn q8_a_past_instant_is_ready_now(cx: Cx) {
     let queue = queue(&cx);
-    let past = [now(&cx).await - secs(3_600), SystemTime::UNIX_EPOCH - secs(3_600)];
+    let past = [now(&cx).await - secs(3_600), before_1970(secs(3_600))];
     for at in past {
         let id = add(&queue, EnqueueOpts::new().run_at(at)).await;
         assert_eq!(queue.stats().await.unwrap().ready, 1);

@@ -1,6 +1,10 @@
 //! The jobs that a schedule fires.
 
-use alkstore_core::{Headers, JobState, QueueOpts, Retried, ScheduleOpts, StoreExt, Timestamp};
+use std::time::Duration;
+
+use alkstore_core::{
+    Headers, JobState, MAX_LEASE, QueueOpts, Retried, ScheduleOpts, StoreExt, Timestamp,
+};
 
 use super::{QUEUE, boundary, every, fired, secs, tick};
 use crate::cx::Cx;
@@ -36,6 +40,25 @@ pub(crate) async fn h17_each_option_stamps_the_fired_job(cx: Cx) {
     assert_eq!((job.visibility_timeout, job.retry_base), (secs(50), secs(6)));
     assert_eq!(job.dead_retention, Some(secs(70)));
     assert_eq!(job.expires_at.map(Timestamp::from), Some(cx.now().await.plus(secs(40))));
+}
+
+pub(crate) async fn h17_options_saturate_and_round_up(cx: Cx) {
+    let opts = ScheduleOpts::new()
+        .expires(Duration::MAX)
+        .retry_base(Duration::MAX)
+        .dead_retention(Duration::MAX)
+        .visibility_timeout(Duration::from_micros(1_001));
+    cx.store.schedule("far", "@every 5s", QUEUE, &1, opts).await.unwrap();
+    cx.advance(secs(5)).await;
+    assert_eq!(tick(&cx.store).await, 1);
+    let queue = cx.store.queue(QUEUE).unwrap();
+    let job = &fired(&cx.store).await[0];
+    assert_eq!(job.expires_at.map(Timestamp::from), Some(Timestamp::FAR_AWAY));
+    assert_eq!(job.visibility_timeout, Duration::from_millis(2));
+    let mut claimed = queue.claim("w").await.unwrap().expect("it fired");
+    claimed.fail("no").await.unwrap();
+    cx.advance(MAX_LEASE).await;
+    assert_eq!(queue.stats().await.unwrap().dead, 1, "it is kept");
 }
 
 pub(crate) async fn h17_options_are_resolved_anew_at_each_fire(cx: Cx) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use alkstore_core::{
     Acquired, Error, Headers, JobFilter, JobRecord, Lease, LocalName, LockInfo, LockName, LockRef,
     Result, SCHEDULER_TTL, Schedule, ScheduleOpts, StopToken, Store, StoreExt, Tick, Timestamp,
-    async_trait,
+    Topic, Wait, Watch, async_trait,
 };
 
 use crate::cx::{Cx, Task};
@@ -144,6 +144,7 @@ struct Script {
     tick_faults: Mutex<VecDeque<Option<Error>>>,
     renewal_faults: Mutex<VecDeque<Error>>,
     acquisition_faults: Mutex<VecDeque<Error>>,
+    last_wait: Arc<Mutex<Option<Wait>>>,
 }
 
 impl Script {
@@ -156,8 +157,27 @@ impl Script {
         self.ticks.load(Ordering::SeqCst)
     }
 
+    /// How long the watch on the schedules was last asked to wait.
+    fn last_wait(&self) -> Option<Wait> {
+        *self.last_wait.lock().unwrap()
+    }
+
     fn acquisitions(&self) -> usize {
         self.acquisitions.load(Ordering::SeqCst)
+    }
+}
+
+/// A watch that notes how long it is asked to wait.
+struct NotingWatch {
+    inner: Box<dyn Watch>,
+    last_wait: Arc<Mutex<Option<Wait>>>,
+}
+
+#[async_trait]
+impl Watch for NotingWatch {
+    async fn changed(&mut self, wait: Wait) -> Result<()> {
+        *self.last_wait.lock().unwrap() = Some(wait);
+        self.inner.changed(wait).await
     }
 }
 
@@ -175,6 +195,13 @@ impl Layer for Script {
         };
         self.ticks.fetch_add(1, Ordering::SeqCst);
         ticked
+    }
+
+    async fn watch(&self, inner: &dyn Store, topic: Topic) -> Result<Box<dyn Watch>> {
+        let noted = topic == Topic::Schedules;
+        let inner = inner.watch(topic).await?;
+        let last_wait = self.last_wait.clone();
+        Ok(if noted { Box::new(NotingWatch { inner, last_wait }) } else { inner })
     }
 
     async fn renew_lock(&self, inner: &dyn Store, lock: &LockRef, ttl: Lease) -> Result<Timestamp> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use alkstore_core::{
     Error, Headers, MAX_LEASE, Payload, Result, Schedule, ScheduleOpts, Store, StoreExt, Timestamp,
@@ -119,9 +120,9 @@ pub(crate) async fn h6_a_name_stands_for_one_schedule(cx: Cx) {
     let opts = ScheduleOpts::new().priority(7).headers(Headers::new([("k", "v")]).unwrap());
     let other = cx.second().await;
     let replaced = other.schedule("s", "@every 7s", "other", &"new", opts.clone()).await.unwrap();
-    assert_eq!(cx.store.schedules().await.unwrap(), [replaced.clone()]);
     assert_eq!((replaced.spec.as_str(), replaced.queue.as_str()), ("@every 7s", "other"));
-    assert_eq!((replaced.payload.as_str(), replaced.opts), ("\"new\"", opts));
+    assert_eq!((replaced.payload.as_str(), &replaced.opts), ("\"new\"", &opts));
+    assert_eq!(cx.store.schedules().await.unwrap(), [replaced]);
 }
 
 pub(crate) async fn h6_names_are_compared_byte_for_byte(cx: Cx) {
@@ -163,6 +164,37 @@ pub(crate) async fn h33_a_name_registered_anew_begins_anew(cx: Cx) {
     assert_eq!(Timestamp::from(again.anchor), now);
     assert_eq!(Timestamp::from(again.next_at), now.plus(secs(60)));
     assert!(!again.paused);
+}
+
+pub(crate) async fn h34_options_are_shown_in_whole_milliseconds(cx: Cx) {
+    let between = Duration::from_nanos(1_000_001);
+    let opts = ScheduleOpts::new()
+        .expires(between)
+        .visibility_timeout(between)
+        .retry_base(between)
+        .dead_retention(Duration::MAX);
+    let registered = cx.store.schedule("s", "@every 5s", QUEUE, &1, opts).await.unwrap();
+    let whole = Some(Duration::from_millis(2));
+    assert_eq!((registered.opts.expires, registered.opts.retry_base), (whole, whole));
+    assert_eq!(registered.opts.visibility_timeout, whole);
+    assert!(registered.opts.dead_retention > Some(MAX_LEASE));
+    assert_eq!(cx.second().await.schedules().await.unwrap(), [registered]);
+}
+
+pub(crate) async fn h6_a_schedule_outlives_its_store(cx: Cx) {
+    every(&cx.store, "paused", "@every 7s").await;
+    cx.store.pause_schedule("paused").await.unwrap();
+    every(&cx.store, "s", "@every 5s").await;
+    cx.advance(secs(12)).await;
+    assert_eq!(tick(&cx.store).await, 2);
+    let before = cx.store.schedules().await.unwrap();
+    cx.store.close().await.unwrap();
+    let opened = cx.second().await;
+    assert_eq!(opened.schedules().await.unwrap(), before);
+    every(&opened, "s", "@every 5s").await;
+    assert_eq!(opened.schedules().await.unwrap(), before);
+    cx.advance(secs(3)).await;
+    assert_eq!(tick(&opened).await, 1);
 }
 
 pub(crate) async fn h34_schedules_are_listed_by_name_bytewise(cx: Cx) {

@@ -198,7 +198,7 @@ pub(crate) async fn x29_staged_messages_arrive_each_in_order_at_commit(cx: Cx) {
     let second = cx.second().await;
     let mut bell = second.listen("bell").await.unwrap();
     let mut tx = cx.store.begin_tx().await.unwrap();
-    let sent = ["1", "1", "2", "1", "1"];
+    let sent = ["1", "1", "2", "1", "3"];
     for text in sent {
         tx.notify_tx("bell", text).await.unwrap();
     }

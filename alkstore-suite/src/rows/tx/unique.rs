@@ -1,8 +1,9 @@
 //! Unique keys that a transaction stages or frees.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use alkstore_core::{EnqueueOpts, Error, JobFilter, Store, StoreExt};
+use alkstore_core::{EnqueueOpts, Error, JobFilter, JobState, Store, StoreExt};
 
 use super::{STEP, impatient, jobs};
 use crate::cx::Cx;
@@ -141,4 +142,38 @@ pub(crate) async fn x24_a_settlement_frees_its_key_inside_the_transaction(cx: Cx
             assert_eq!(queue.enqueue_with(&3, keyed()).await.unwrap(), first);
         }
     }
+}
+
+pub(crate) async fn x24_only_what_ends_a_job_frees_its_key(cx: Cx) {
+    let queue = cx.store.queue("q").unwrap();
+    let first = queue.enqueue_with(&1, keyed()).await.unwrap();
+    let mut job = queue.claim("w").await.unwrap().unwrap();
+    let mut tx = cx.store.begin_tx().await.unwrap();
+    job.retry_tx(&mut tx, "busy", None).await.unwrap();
+    let found = queue.enqueue_tx(&mut tx, &2, keyed()).await.unwrap();
+    assert_eq!(found, first, "a job that comes back keeps its key");
+    tx.rollback().await.unwrap();
+
+    let mut tx = cx.store.begin_tx().await.unwrap();
+    job.fail_tx(&mut tx, "broken").await.unwrap();
+    let next = queue.enqueue_tx(&mut tx, &2, keyed()).await.unwrap();
+    assert_ne!(next, first, "a dead letter has no key");
+    tx.commit().await.unwrap();
+    assert_eq!(queue.enqueue_with(&3, keyed()).await.unwrap(), next);
+    assert_eq!(queue.requeue_dead(first).await.unwrap(), 0, "its key is taken");
+    assert_eq!(jobs(&cx.store, "q").await, 2);
+}
+
+pub(crate) async fn x24_a_staged_job_that_expired_frees_its_key(cx: Cx) {
+    let queue = cx.store.queue("q").unwrap();
+    let second = Duration::from_secs(1);
+    let mut tx = cx.store.begin_tx().await.unwrap();
+    let first = queue.enqueue_tx(&mut tx, &1, keyed().expires(second)).await.unwrap();
+    cx.advance(second).await;
+    let next = queue.enqueue_tx(&mut tx, &2, keyed()).await.unwrap();
+    assert_ne!(next, first, "the clock has made the job dead that held the key");
+    tx.commit().await.unwrap();
+    let dead = queue.get_job(first).await.unwrap().unwrap();
+    assert_eq!(dead.state, JobState::Dead);
+    assert_eq!(queue.enqueue_with(&3, keyed()).await.unwrap(), next);
 }

@@ -1,0 +1,69 @@
+//! Jobs, event streams, notifications, locks, schedules and an outbox in one store, with
+//! transactions across all of them, on the engine that a URL names.
+//!
+//! [`open`] takes the URL, and [`StoreExt`] leads from the store to everything else. What it
+//! leads to ([`Queue`], [`Stream`], [`Lock`], …) knows no engine and behaves the same on each.
+//!
+//! ```
+//! use alkstore::prelude::*;
+//!
+//! #[tokio::main]
+//! async fn main() -> alkstore::Result<()> {
+//!     let store = alkstore::open("memory:").await?;
+//!     let (orders, receipts) = (store.stream("orders")?, store.queue("receipts")?);
+//!
+//!     // Both happen, or neither does.
+//!     let mut tx = store.begin_tx().await?;
+//!     orders.publish_tx(&mut tx, &"order 7 paid", PublishOpts::new()).await?;
+//!     receipts.enqueue_tx(&mut tx, &"ada@example.org", EnqueueOpts::new()).await?;
+//!     tx.commit().await?;
+//!
+//!     // A worker waits for a job, does it, and says that it is done.
+//!     let mut job = receipts.next("worker-1").await?;
+//!     println!("a receipt for {}, attempt {}", job.decode::<String>()?, job.attempt());
+//!     job.ack().await?;
+//!
+//!     store.close().await
+//! }
+//! ```
+//!
+//! # Engines
+//!
+//! | URL | Feature | |
+//! |---|---|---|
+//! | `memory:` | `mem`, by default | in this process only, gone when it ends: for tests and for trying out |
+//!
+//! `memory:` takes the parameters `payload_limit` (bytes of one payload, 1048576 by default) and
+//! `lock_timeout` (how long a call waits for somebody else's transaction, 5 s by default):
+//! `memory:?payload_limit=2097152&lock_timeout=500ms`. [`StoreConfig`] has them as fields.
+
+mod config;
+#[cfg(feature = "mem")]
+mod memory;
+mod open;
+#[cfg(feature = "mem")]
+mod params;
+pub mod prelude;
+mod url;
+
+pub use alkstore_core::{
+    BoxError, BoxFuture, ChannelName, Consumer, ConsumerInfo, DEFAULT_LISTENER_BYTES,
+    DEFAULT_LISTENER_MESSAGES, DEFAULT_PAGE, DEFAULT_PAYLOAD_LIMIT, DeadSelection, Delivery,
+    EnqueueOpts, Error, Event, Headers, IntoPayload, Job, JobFilter, JobId, JobRecord, JobState,
+    Limits, Listener, ListenerLimits, LocalName, Lock, LockInfo, LockName, MAX_DEPTH,
+    MAX_ERROR_BYTES, MAX_FIRES, MAX_HEADER_BYTES, MAX_HEADERS, MAX_LEASE, MAX_NAME_BYTES,
+    Maintenance, Message, NewEvent, NewJob, Offset, Outbox, OutboxName, OutboxOpts, Payload,
+    PublishOpts, Queue, QueueName, QueueOpts, QueueStats, RESERVED_HEADER_PREFIX, RESERVED_PREFIX,
+    Result, Retried, Schedule, ScheduleName, ScheduleOpts, StopToken, Store, StoreExt, StoreId,
+    Stream, StreamInfo, StreamName, Subscription, Tx,
+};
+#[cfg(feature = "mem")]
+pub use alkstore_mem::MemStore;
+
+pub use config::StoreConfig;
+pub use open::{open, open_with};
+
+/// The first program of the repository's front page compiles.
+#[cfg(all(doctest, feature = "mem"))]
+#[doc = include_str!("../../README.md")]
+mod readme {}

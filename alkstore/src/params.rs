@@ -1,0 +1,83 @@
+//! The parameters of an engine's URL.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use alkstore_core::{Error, Result};
+use percent_encoding::percent_decode_str;
+
+type Read<T> = fn(&'static str, &str) -> Result<T>;
+
+/// Parameters that an engine knows, each given once.
+pub(crate) struct Params(BTreeMap<&'static str, String>);
+
+impl Params {
+    pub(crate) fn parse(engine: &str, query: &str, known: &[&'static str]) -> Result<Self> {
+        let mut params = BTreeMap::new();
+        for pair in query.split('&').filter(|_| !query.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let name = decoded("parameter", name)?;
+            let Some(known) = known.iter().copied().find(|known| *known == name) else {
+                let expected = format!("a parameter that {engine:?} has, {}", Self::listed(known));
+                return Err(Error::invalid_argument("parameter", name, expected));
+            };
+            if params.insert(known, decoded(known, value)?).is_some() {
+                return Err(Error::invalid_argument("parameter", name, "each parameter once"));
+            }
+        }
+        Ok(Self(params))
+    }
+
+    pub(crate) fn listed(known: &[&str]) -> String {
+        let quoted: Vec<_> = known.iter().map(|name| format!("{name:?}")).collect();
+        quoted.join(" or ")
+    }
+
+    /// What the URL says of an option, or else the configuration.
+    pub(crate) fn or_given<T>(
+        &self,
+        name: &'static str,
+        given: Option<T>,
+        read: Read<T>,
+    ) -> Result<Option<T>> {
+        let Some(text) = self.0.get(name) else { return Ok(given) };
+        if given.is_some() {
+            let expected = "it in the URL or beside it, not both";
+            return Err(Error::invalid_argument(name, text, expected));
+        }
+        read(name, text).map(Some)
+    }
+
+    pub(crate) fn size(name: &'static str, text: &str) -> Result<usize> {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        match text.parse() {
+            Ok(bytes) if digits => at_least_one(name, bytes),
+            _ => Err(Error::invalid_argument(
+                name,
+                text,
+                "a whole number of bytes, for instance 2097152",
+            )),
+        }
+    }
+
+    pub(crate) fn duration(name: &'static str, text: &str) -> Result<Duration> {
+        humantime::parse_duration(text).map_err(|error| {
+            let expected = format!("a duration, for instance \"500ms\" or \"5s\" ({error})");
+            Error::invalid_argument(name, text, expected)
+        })
+    }
+}
+
+pub(crate) fn at_least_one(name: &'static str, size: usize) -> Result<usize> {
+    match size {
+        0 => Err(Error::invalid_argument(name, 0, "at least 1")),
+        _ => Ok(size),
+    }
+}
+
+fn decoded(argument: &'static str, text: &str) -> Result<String> {
+    match percent_decode_str(text).decode_utf8() {
+        Ok(text) => Ok(text.into_owned()),
+        Err(_) => Err(Error::invalid_argument(argument, text, "percent-encoded UTF-8")),
+    }
+}
