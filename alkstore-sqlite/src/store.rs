@@ -142,11 +142,14 @@ impl SqliteStoreBuilder {
             drop(answer.send(hub.map(|hub| SqliteStore::new(hub, options))));
         };
         let thread = std::thread::Builder::new().name("alkstore-open".to_owned());
-        thread.spawn(opening).map_err(|error| Error::Engine {
+        let thread = thread.spawn(opening).map_err(|error| Error::Engine {
             message: "the thread that opens the file can't be started".to_owned(),
             source: Some(Box::new(error)),
         })?;
-        answered.await.unwrap_or_else(|_| Err(Error::engine("the opening of the file broke off")))
+        let opened = answered.await;
+        // It has answered and is about to return; a panic leaves no answer.
+        let _ = thread.join();
+        opened.unwrap_or_else(|_| Err(Error::engine("the opening of the file broke off")))
     }
 }
 
@@ -285,10 +288,12 @@ impl Open {
         mut answered: oneshot::Receiver<Result<T>>,
     ) -> Result<T> {
         let timeout = self.options.lock_timeout;
-        {
+        loop {
             let (timer, closed) = (pin!(pause(timeout)), pin!(self.close.closed()));
             match select(&mut answered, select(timer, closed)).await {
                 Either::Left((answer, _)) => return answer.unwrap_or_else(|_| self.gone()),
+                // Behind others of its kind it waits on: nobody holds it up.
+                Either::Right((Either::Left(_), _)) if !self.hub.writer.is_held() => {}
                 Either::Right((Either::Left(_), _)) if place.give_up() => {
                     return Err(Error::unavailable(format!(
                         "somebody else's transaction held {} for longer than the lock timeout of {timeout:?}",
@@ -298,7 +303,7 @@ impl Open {
                 Either::Right((Either::Right(_), _)) if place.give_up() => {
                     return Err(Error::Closed);
                 }
-                Either::Right(_) => {}
+                Either::Right(_) => break,
             }
         }
         // It is being done, so that only its outcome is an answer.

@@ -77,6 +77,8 @@ pub(crate) struct Writer {
 struct Inbox {
     waiting: VecDeque<Waiting>,
     lease: Option<Serving>,
+    /// Another connection writes.
+    blocked: bool,
     /// Something happened in the directory.
     disturbed: bool,
     closing: bool,
@@ -335,6 +337,12 @@ impl Writer {
         }
     }
 
+    /// Whether what waits here waits for somebody's transaction.
+    pub(crate) fn is_held(&self) -> bool {
+        let inbox = self.inbox.lock();
+        inbox.lease.is_some() || inbox.blocked
+    }
+
     /// Whether a transaction of this store holds the connection.
     fn serves(&self, close: &Arc<CloseSignal>) -> bool {
         let inbox = self.inbox.lock();
@@ -488,7 +496,7 @@ impl Thread {
         }
         match self.begin() {
             Ok(true) => {}
-            Ok(false) => return,
+            Ok(false) => return self.hub.writer.inbox.lock().blocked = false,
             Err(failure) => return self.refuse(&self.hub.error(failure)),
         }
         self.look_for_commits();
@@ -516,6 +524,7 @@ impl Thread {
             if inbox.waiting.is_empty() || inbox.closing {
                 return Ok(false);
             }
+            inbox.blocked = true;
             self.hub.writer.arrived.wait_for(&mut inbox, pause);
             pause = (pause * 2).min(PAUSES.1);
         }
@@ -528,6 +537,7 @@ impl Thread {
 
     fn take(&self) -> Taken {
         let mut inbox = self.hub.writer.inbox.lock();
+        inbox.blocked = false;
         let mut group = Vec::new();
         while group.len() < GROUP {
             let is_lease = |waiting: &Waiting| matches!(waiting.work, Work::Lease(_));
