@@ -99,15 +99,34 @@ impl Open {
         if let Some(until) = self.peek(move |conn| held_until(conn, &probed, now)).await? {
             return Ok(Acquired::Busy { until });
         }
-        let (wanted, owner, name) = (name.clone(), owner.clone(), name.clone());
-        self.acquire(
-            move |write| acquire(write, &wanted, &owner, ttl),
-            |acquired| match acquired {
-                Acquired::Held { token, .. } => Some(return_it(LockRef { name, token })),
-                Acquired::Busy { .. } => None,
-            },
-        )
-        .await
+        let (wanted, owner, lock) = (name.clone(), owner.clone(), name.clone());
+        let acquired = self
+            .acquire(
+                move |write| acquire(write, &wanted, &owner, ttl),
+                |acquired| match acquired {
+                    Acquired::Held { token, .. } => Some(return_it(LockRef { name: lock, token })),
+                    Acquired::Busy { .. } => None,
+                },
+            )
+            .await?;
+        if let Acquired::Held { token, .. } = acquired
+            && *name == LockName::scheduler()
+        {
+            *self.leadership.lock() = Some(LockRef { name: name.clone(), token });
+            if self.close.is_closed() {
+                self.give_up_leadership();
+            }
+        }
+        Ok(acquired)
+    }
+
+    /// A store that closes ends its runner, which can't release anything any more: the next one
+    /// starts at once all the same. Other locks are left to their ttl, which is what their
+    /// holders count on.
+    pub(crate) fn give_up_leadership(&self) {
+        if let Some(lock) = self.leadership.lock().take() {
+            give_back(&self.hub, &self.options.clock, return_it(lock));
+        }
     }
 }
 

@@ -7,10 +7,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use alkstore_core::{
-    Error, Limits, ListenerLimits, MaintenancePage, Result, Store, StoreBase, StoreId, WeakStore,
+    Error, Limits, ListenerLimits, LockRef, MaintenancePage, Result, Store, StoreBase, StoreId,
+    WeakStore,
 };
 use async_trait::async_trait;
 use futures_util::future::{Either, select};
+use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
@@ -186,6 +188,8 @@ pub(crate) struct Open {
     pub(crate) hub: Arc<Hub>,
     pub(crate) options: Options,
     pub(crate) close: Arc<CloseSignal>,
+    /// The scheduler's lease, where a runner of this store took it.
+    pub(crate) leadership: Mutex<Option<LockRef>>,
     left: AtomicBool,
 }
 
@@ -218,7 +222,8 @@ impl SqliteStore {
 
     fn new(hub: Arc<Hub>, options: Options) -> Self {
         let (id, close) = (StoreId::new(), Arc::default());
-        Self { open: Arc::new(Open { id, hub, options, close, left: AtomicBool::new(false) }) }
+        let (leadership, left) = (Mutex::new(None), AtomicBool::new(false));
+        Self { open: Arc::new(Open { id, hub, options, close, leadership, left }) }
     }
 
     /// The file.
@@ -351,6 +356,7 @@ impl Open {
         }
         self.close.close();
         notify::end_all_of(&self.hub, self.id);
+        self.give_up_leadership();
         self.hub.leave(self.options.durability);
     }
 }

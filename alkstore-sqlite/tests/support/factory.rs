@@ -37,6 +37,10 @@ impl StoreFactory for SqliteFactory {
         tokio::spawn(future);
     }
 
+    fn waits_in_real_time(&self) -> bool {
+        true
+    }
+
     #[expect(clippy::disallowed_methods, reason = "the suite's own waits are in real time")]
     async fn sleep(&self, duration: Duration) {
         tokio::time::sleep(duration).await;
