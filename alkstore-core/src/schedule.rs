@@ -92,6 +92,20 @@ pub struct ScheduleSpec {
     pub opts: ScheduleOpts,
 }
 
+impl ScheduleSpec {
+    /// For engines: a schedule that was checked before it was stored.
+    #[must_use]
+    pub fn stored(
+        name: ScheduleName,
+        spec: impl Into<String>,
+        queue: QueueName,
+        payload: Payload,
+        opts: ScheduleOpts,
+    ) -> Self {
+        Self { name, spec: spec.into(), queue, payload, opts }
+    }
+}
+
 /// A schedule as the store knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -104,6 +104,14 @@ pub struct EventSpec {
     pub headers: Headers,
 }
 
+impl EventSpec {
+    /// For engines: an event that was checked before it was stored.
+    #[must_use]
+    pub fn stored(key: Option<LocalName>, payload: Payload, headers: Headers) -> Self {
+        Self { key, payload, headers }
+    }
+}
+
 /// An event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -63,6 +63,12 @@ pub trait StoreFactory: Send + Sync + 'static {
     /// Waits in real time.
     async fn sleep(&self, duration: Duration);
 
+    /// Whether a call that waits for somebody's transaction counts the time in real time, so that
+    /// the clock needn't be moved to end it.
+    fn waits_in_real_time(&self) -> bool {
+        false
+    }
+
     /// How long a row waits, in real time, for what has to happen before it fails.
     fn patience(&self) -> Duration {
         Duration::from_secs(20)

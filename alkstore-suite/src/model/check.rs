@@ -85,6 +85,7 @@ async fn answer(
         let pause = match (conflict, &model.tx) {
             (Conflict::None, None) => patience,
             (Conflict::None, Some(_)) => patience / 10,
+            _ if factory.waits_in_real_time() => patience,
             _ => PAUSE,
         };
         match select(applying.as_mut(), factory.sleep(pause)).await {

@@ -1,0 +1,210 @@
+//! Several processes on one file. A test runs itself again as each of the others.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "what is not as it should be fails the test"
+)]
+
+#[path = "support/directory.rs"]
+mod directory;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use alkstore_core::{Offset, StoreExt};
+use alkstore_sqlite::rusqlite::Connection;
+use alkstore_sqlite::{Durability, SqliteStore};
+use directory::directory;
+
+/// What tells a process that it is one of the others, and on which file.
+const FILE: &str = "ALKSTORE_TEST_FILE";
+
+fn file() -> Option<PathBuf> {
+    std::env::var_os(FILE).map(Into::into)
+}
+
+/// Runs this test again, in a process of its own.
+fn another(test: &str, path: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(FILE, path)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+async fn open(path: &Path) -> SqliteStore {
+    let builder = SqliteStore::builder(path).durability(Durability::Normal).safety_poll(None);
+    builder.lock_timeout(Duration::from_secs(30)).open().await.unwrap()
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(30), future).await.expect("it comes within 30 s")
+}
+
+fn assert_whole(path: &Path) {
+    let conn = Connection::open(path).unwrap();
+    let check: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(check, "ok");
+}
+
+#[tokio::test]
+async fn sixteen_processes_open_a_fresh_file_at_once() {
+    if let Some(path) = file() {
+        let store = open(&path).await;
+        store.queue("q").unwrap().enqueue(&std::process::id()).await.unwrap();
+        store.stream("log").unwrap().publish(&std::process::id()).await.unwrap();
+        return store.close().await.unwrap();
+    }
+    let directory = directory();
+    let path = directory.path().join("app.db");
+    let others: Vec<_> =
+        (0..16).map(|_| another("sixteen_processes_open_a_fresh_file_at_once", &path)).collect();
+    for mut other in others {
+        assert!(other.wait().unwrap().success());
+    }
+    let store = open(&path).await;
+    assert_eq!(store.queue("q").unwrap().stats().await.unwrap().ready, 16);
+    let events = store.stream("log").unwrap().read(Offset::START, 100).await.unwrap();
+    let offsets: Vec<_> = events.iter().map(|event| event.offset.get()).collect();
+    assert_eq!(offsets, (1..=16).collect::<Vec<_>>());
+    store.close().await.unwrap();
+    assert_whole(&path);
+}
+
+#[tokio::test]
+async fn sixteen_stores_of_one_process_open_a_fresh_file_at_once() {
+    let directory = directory();
+    let path = directory.path().join("app.db");
+    let opening: Vec<_> = (0..16)
+        .map(|n| {
+            let path = path.clone();
+            tokio::spawn(async move {
+                let store = open(&path).await;
+                store.queue("q").unwrap().enqueue(&n).await.unwrap();
+                store
+            })
+        })
+        .collect();
+    let mut stores = Vec::new();
+    for store in opening {
+        stores.push(store.await.unwrap());
+    }
+    assert_eq!(stores[0].queue("q").unwrap().stats().await.unwrap().ready, 16);
+    for store in stores {
+        store.close().await.unwrap();
+    }
+    assert_whole(&path);
+}
+
+/// What the other process does for each call that reaches it, until it is told to stop.
+#[tokio::test]
+async fn another_process_wakes_every_kind_of_waiter() {
+    if let Some(path) = file() {
+        let store = open(&path).await;
+        let calls = store.queue("calls").unwrap();
+        loop {
+            let mut call = calls.next("other").await.unwrap();
+            let round: u32 = call.decode().unwrap();
+            call.ack().await.unwrap();
+            if round == 0 {
+                return store.close().await.unwrap();
+            }
+            store.queue("answers").unwrap().enqueue(&round).await.unwrap();
+            store.stream("log").unwrap().publish(&round).await.unwrap();
+            store.notify("bell", &round).await.unwrap();
+        }
+    }
+    let directory = directory();
+    let path = directory.path().join("app.db");
+    let store = open(&path).await;
+    let mut other = another("another_process_wakes_every_kind_of_waiter", &path);
+    let (calls, answers) = (store.queue("calls").unwrap(), store.queue("answers").unwrap());
+    let mut tail = store.stream("log").unwrap().subscribe(Offset::START).await.unwrap();
+    let mut bell = store.listen("bell").await.unwrap();
+    for round in 1..=50_u32 {
+        calls.enqueue(&round).await.unwrap();
+        let mut answer = within(answers.next("this")).await.unwrap();
+        assert_eq!(answer.decode::<u32>().unwrap(), round);
+        answer.ack().await.unwrap();
+        let event = within(tail.recv()).await.unwrap().unwrap();
+        assert_eq!(event.payload.decode::<u32>().unwrap(), round);
+        let message = within(bell.recv()).await.unwrap().unwrap();
+        assert_eq!(message.payload.decode::<u32>().unwrap(), round);
+    }
+    calls.enqueue(&0).await.unwrap();
+    assert!(other.wait().unwrap().success());
+    store.close().await.unwrap();
+    assert_whole(&path);
+}
+
+#[tokio::test]
+async fn processes_that_are_killed_lose_and_repeat_nothing() {
+    const JOBS: u32 = 400;
+    let opts = || {
+        alkstore_core::QueueOpts::new()
+            .visibility_timeout(Duration::from_millis(500))
+            .max_attempts(1_000)
+    };
+    let settle =
+        |id: i64| move |conn: &Connection| conn.execute("INSERT INTO done (id) VALUES (?1)", [id]);
+    if let Some(path) = file() {
+        let store = open(&path).await;
+        let queue = store.queue_with("q", opts()).unwrap();
+        loop {
+            let mut job = queue.next("other").await.unwrap();
+            let mut tx = store.begin_tx().await.unwrap();
+            if job.ack_tx(&mut tx).await.is_err() {
+                continue;
+            }
+            let sql = tx.engine::<alkstore_sqlite::SqliteTx>().unwrap();
+            sql.run(settle(job.id().get())).await.unwrap().unwrap();
+            store.stream("log").unwrap().publish_tx(&mut tx, &1, Default::default()).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+    }
+    let directory = directory();
+    let path = directory.path().join("app.db");
+    let store = open(&path).await;
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch("CREATE TABLE done (id INTEGER PRIMARY KEY)")
+        .unwrap();
+    let queue = store.queue_with("q", opts()).unwrap();
+    let start = || another("processes_that_are_killed_lose_and_repeat_nothing", &path);
+    let mut others = [start(), start()];
+    let mut ids = Vec::new();
+    for round in 0..JOBS {
+        ids.push(queue.enqueue(&round).await.unwrap().get());
+        if round % 50 == 49 {
+            let other = &mut others[(round / 50 % 2) as usize];
+            other.kill().unwrap();
+            other.wait().unwrap();
+            *other = start();
+        }
+    }
+    within(async {
+        while store.stream("log").unwrap().info().await.unwrap().last.get() < i64::from(JOBS) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    for mut other in others {
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+    let stats = queue.stats().await.unwrap();
+    assert_eq!((stats.ready, stats.claimed, stats.dead), (0, 0, 0));
+    let events = store.stream("log").unwrap().read(Offset::START, 10_000).await.unwrap();
+    let offsets: Vec<_> = events.iter().map(|event| event.offset.get()).collect();
+    assert_eq!(offsets, (1..=i64::from(JOBS)).collect::<Vec<_>>(), "contiguous, none twice");
+    store.close().await.unwrap();
+    let conn = Connection::open(&path).unwrap();
+    let mut done = conn.prepare("SELECT id FROM done ORDER BY id").unwrap();
+    let done: Vec<i64> =
+        done.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    assert_eq!(done, ids);
+    assert_whole(&path);
+}
