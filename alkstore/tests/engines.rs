@@ -14,14 +14,15 @@ async fn program(store: Arc<dyn Store>) -> Result<String> {
     let mut listener = store.listen("shop/bell").await?;
 
     // Work, with a retry and a dead letter.
-    for mail in ["ada", "grace", "alan"] {
-        let opts = EnqueueOpts::new().max_attempts(2).unique_key(mail);
-        receipts.enqueue_with(&mail, opts).await?;
+    let mut ids = Vec::new();
+    for (priority, mail) in [(3, "ada"), (2, "grace"), (1, "alan")] {
+        let opts = EnqueueOpts::new().priority(priority).max_attempts(2).unique_key(mail);
+        ids.push(receipts.enqueue_with(&mail, opts).await?);
     }
     let opts = EnqueueOpts::new().priority(5).max_attempts(1);
     receipts.enqueue_with(&"edsger", opts).await?;
-    let again = receipts.enqueue_with(&"ada", EnqueueOpts::new().unique_key("ada")).await;
-    say(format!("ada again: {}", kind(again)));
+    let again = receipts.enqueue_with(&"ada", EnqueueOpts::new().unique_key("ada")).await?;
+    say(format!("ada twice is one job: {}", again == ids[0]));
     for turn in 1..=5 {
         let Some(mut job) = receipts.claim("worker").await? else {
             say(format!("turn {turn}: nothing"));
@@ -30,7 +31,8 @@ async fn program(store: Arc<dyn Store>) -> Result<String> {
         let mail: String = job.decode()?;
         let outcome = match mail.as_str() {
             "ada" if job.attempt() == 1 => {
-                format!("{:?}", job.retry("the line is busy", Some(Duration::ZERO)).await?)
+                let retried = job.retry("the line is busy", Some(Duration::ZERO)).await?;
+                format!("again: {}", matches!(retried, Retried::Again { .. }))
             }
             "edsger" => format!("{:?}", job.retry("no address", None).await?),
             _ => format!("{:?}", job.ack().await?),
@@ -91,7 +93,7 @@ async fn program(store: Arc<dyn Store>) -> Result<String> {
     for schedule in store.schedules().await? {
         say(format!("{} every {:?} into {}", schedule.name, schedule.period, schedule.queue));
     }
-    say(format!("wrong: {}", kind(store.queue("no spaces").map(drop))));
+    say(format!("wrong: {}", kind(store.queue("").map(drop))));
     store.close().await?;
     say(format!("closed: {}", kind(receipts.enqueue(&1).await)));
     Ok(out)

@@ -101,7 +101,7 @@ async fn so_it_is_in_a_file_that_is_opened_again() {
     goes_on_from_there(&url).await;
 
     // Nothing is left to do, and a run on what is there adds up like the first.
-    let args = ["--store", &url, "--limit=5", "--rate=0", "--stall=0", "--reject=100"];
+    let args = ["--store", &url, "--limit=5", "--rate=0", "--attempts=1", "--reject=100"];
     let closing = run::run(&cli(&args), &StopToken::new(), &Screen::new()).await.unwrap();
     assert_eq!(closing.discrepancies(), Vec::<String>::new(), "{closing}");
     assert_eq!((closing.earlier, closing.of(Fate::Dead)), (0, 5), "{closing}");
