@@ -1,5 +1,7 @@
 //! A program that is written once prints the same on every engine.
 
+#![allow(clippy::expect_used, reason = "a test says by a panic what it met")]
+
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,6 +7,7 @@
 //! on where it had stopped. In the end every total has to add up.
 //!
 //! The store is the file `app.db`: interrupted, or killed, it goes on from there at the next run.
+//! What a killed run had in hand comes again when its claims have lapsed, a minute later.
 //!
 //! ```text
 //! cargo run --release --example webhooks -- --workers 8 --fail 25 --seed 7
