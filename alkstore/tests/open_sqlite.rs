@@ -1,6 +1,11 @@
 //! What `sqlite:` makes of a URL, and what it says where it can't.
 
-#![allow(clippy::panic, reason = "a test says by a panic what it met")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by a panic"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
