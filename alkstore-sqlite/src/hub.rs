@@ -100,6 +100,10 @@ impl Hub {
             ),
             source: Some(Box::new(error)),
         })?;
+        if path.is_dir() {
+            let expected = "the path of a file, which a directory isn't";
+            return Err(Error::invalid_argument("path", path.display(), expected));
+        }
         let known = OPEN.lock().get_or_insert_default().get(&path).cloned();
         if let Some(hub) = known
             && hub.check_file().is_ok()

@@ -130,7 +130,8 @@ impl SqliteStoreBuilder {
     pub async fn open(self) -> Result<SqliteStore> {
         let Self { path, options } = self;
         let text = path.to_string_lossy();
-        if text.is_empty() || text.starts_with(':') || text.starts_with("file:") {
+        let no_file = text.ends_with(std::path::is_separator) || text.contains('\0');
+        if text.is_empty() || no_file || text.starts_with(':') || text.starts_with("file:") {
             return Err(Error::invalid_argument(
                 "path",
                 &text,

@@ -94,12 +94,12 @@ async fn a_directory_that_is_missing_is_refused() {
     assert!(matches!(error, Error::Engine { .. }), "{error:?}");
     assert!(error.to_string().contains("its directory has to exist"), "{error}");
     let error = SqliteStore::open(f.directory.path()).await.unwrap_err();
-    assert!(matches!(error, Error::Engine { .. }), "a directory as the file: {error:?}");
+    assert!(matches!(error, Error::InvalidArgument { .. }), "a directory as the file: {error:?}");
 }
 
 #[tokio::test]
 async fn paths_that_name_no_file_are_refused() {
-    for path in ["", ":memory:", "file:app.db?mode=memory"] {
+    for path in ["", ":memory:", "file:app.db?mode=memory", "app.db/", "a\0b"] {
         let error = SqliteStore::open(path).await.unwrap_err();
         assert!(matches!(error, Error::InvalidArgument { .. }), "{path:?}: {error:?}");
     }

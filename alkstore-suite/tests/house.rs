@@ -143,6 +143,36 @@ fn the_contract_and_the_memory_engine_bring_no_driver() {
 }
 
 #[test]
+fn an_engine_that_is_disabled_brings_no_driver() {
+    let brings = |features: &[&str]| {
+        let tree = ["tree", "--frozen", "-e", "normal", "--prefix", "none", "-p", "alkstore"];
+        let tree = cargo(&[&tree, features].concat());
+        let names = tree.lines().filter_map(|line| line.split_whitespace().next());
+        names.map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    for (features, engines) in [
+        (&["--no-default-features"][..], &[][..]),
+        (&["--no-default-features", "--features", "mem"], &["alkstore-mem"]),
+        (&["--no-default-features", "--features", "sqlite"], &["alkstore-sqlite"]),
+        (&[], &["alkstore-mem", "alkstore-sqlite"]),
+    ] {
+        let brought = brings(features);
+        for engine in ENGINES {
+            assert_eq!(
+                brought.contains(engine),
+                engines.contains(&engine),
+                "{features:?} {engine}"
+            );
+        }
+        let sqlite = engines.contains(&"alkstore-sqlite");
+        for driver in DRIVERS {
+            let expected = sqlite && ["rusqlite", "libsqlite3-sys"].contains(&driver);
+            assert_eq!(brought.contains(driver), expected, "{features:?} {driver}");
+        }
+    }
+}
+
+#[test]
 fn one_file_is_one_mechanism_in_the_core_and_in_every_engine() {
     for (name, Crate { folder, .. }) in crates() {
         if name != CORE && !ENGINES.contains(&name.as_str()) {

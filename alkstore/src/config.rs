@@ -7,6 +7,18 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::url::masked;
 
+/// How much a commit of the SQLite engine has survived once it is answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Synchronous {
+    /// The end of the process and the loss of power.
+    #[default]
+    Full,
+    /// The end of the process; the last commits may be gone after a loss of power.
+    Normal,
+}
+
 /// Which store to open, and how; a table of an application's own configuration.
 ///
 /// Fields it doesn't know are refused, and `Debug` masks passwords. An option that its engine
@@ -36,12 +48,16 @@ pub struct StoreConfig {
     /// `"500ms"` or `"1m 30s"` where it is deserialized.
     #[serde(default, deserialize_with = "duration")]
     pub lock_timeout: Option<Duration>,
+    /// What a commit has survived, for `sqlite:` only: `"full"` or `"normal"` where it is
+    /// deserialized. Default: full.
+    #[serde(default)]
+    pub synchronous: Option<Synchronous>,
 }
 
 impl StoreConfig {
     /// A configuration that says no more than its URL.
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), payload_limit: None, lock_timeout: None }
+        Self { url: url.into(), payload_limit: None, lock_timeout: None, synchronous: None }
     }
 
     /// The most bytes of one payload.
@@ -57,6 +73,13 @@ impl StoreConfig {
         self.lock_timeout = Some(timeout);
         self
     }
+
+    /// What a commit has survived once it is answered.
+    #[must_use]
+    pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
+        self.synchronous = Some(synchronous);
+        self
+    }
 }
 
 impl fmt::Debug for StoreConfig {
@@ -65,6 +88,7 @@ impl fmt::Debug for StoreConfig {
             .field("url", &masked(&self.url))
             .field("payload_limit", &self.payload_limit)
             .field("lock_timeout", &self.lock_timeout)
+            .field("synchronous", &self.synchronous)
             .finish()
     }
 }

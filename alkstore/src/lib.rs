@@ -33,17 +33,31 @@
 //! |---|---|---|
 //! | `memory:` | `mem`, by default | in this process only, gone when it ends: for tests and for trying out |
 //!
-//! `memory:` takes the parameters `payload_limit` (bytes of one payload, 1048576 by default) and
+//! | `sqlite:app.db` | `sqlite`, by default | in a file, for all processes of one machine: what returned `Ok` is on the disk |
+//!
+//! Both take the parameters `payload_limit` (bytes of one payload, 1048576 by default) and
 //! `lock_timeout` (how long a call waits for somebody else's transaction, 5 s by default):
-//! `memory:?payload_limit=2097152&lock_timeout=500ms`. [`StoreConfig`] has them as fields.
+//! `memory:?payload_limit=2097152&lock_timeout=500ms`. `sqlite:` has `synchronous` beside them:
+//! `full`, the default, or `normal`, which is faster and may lose the last commits when the power
+//! fails. [`StoreConfig`] has them as fields.
+//!
+//! What follows `sqlite:` is the path, relative or absolute, and percent-encoded where a `?` or a
+//! `%` belongs to it: `sqlite:/var/lib/app.db?synchronous=normal`. The application's own tables
+//! may be in the same file: [`SqliteTx`] runs SQL in the store's transaction, and
+//! [`SqliteStore::attach`] takes part in one of the application's.
+//!
+//! The feature `sqlite` compiles SQLite in; `sqlite-unbundled` alone links the system's library,
+//! which has to be 3.51.3 or newer.
 
 mod config;
 #[cfg(feature = "mem")]
 mod memory;
 mod open;
-#[cfg(feature = "mem")]
+#[cfg(any(feature = "mem", feature = "sqlite-unbundled"))]
 mod params;
 pub mod prelude;
+#[cfg(feature = "sqlite-unbundled")]
+mod sqlite;
 mod url;
 
 pub use alkstore_core::{
@@ -59,11 +73,13 @@ pub use alkstore_core::{
 };
 #[cfg(feature = "mem")]
 pub use alkstore_mem::MemStore;
+#[cfg(feature = "sqlite-unbundled")]
+pub use alkstore_sqlite::{SqliteAttached, SqliteStore, SqliteTx, rusqlite};
 
-pub use config::StoreConfig;
+pub use config::{StoreConfig, Synchronous};
 pub use open::{open, open_with};
 
 /// The first program of the repository's front page compiles.
-#[cfg(all(doctest, feature = "mem"))]
+#[cfg(all(doctest, feature = "sqlite-unbundled"))]
 #[doc = include_str!("../../README.md")]
 mod readme {}

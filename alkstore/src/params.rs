@@ -6,6 +6,9 @@ use std::time::Duration;
 use alkstore_core::{Error, Result};
 use percent_encoding::percent_decode_str;
 
+#[cfg(feature = "sqlite-unbundled")]
+use crate::Synchronous;
+
 type Read<T> = fn(&'static str, &str) -> Result<T>;
 
 /// Parameters that an engine knows, each given once.
@@ -30,7 +33,12 @@ impl Params {
 
     pub(crate) fn listed(known: &[&str]) -> String {
         let quoted: Vec<_> = known.iter().map(|name| format!("{name:?}")).collect();
-        quoted.join(" or ")
+        match quoted.split_last() {
+            Some((last, others)) if !others.is_empty() => {
+                format!("{} or {last}", others.join(", "))
+            }
+            _ => quoted.concat(),
+        }
     }
 
     /// What the URL says of an option, or else the configuration.
@@ -66,6 +74,15 @@ impl Params {
             Error::invalid_argument(name, text, expected)
         })
     }
+
+    #[cfg(feature = "sqlite-unbundled")]
+    pub(crate) fn synchronous(name: &'static str, text: &str) -> Result<Synchronous> {
+        match text {
+            "full" => Ok(Synchronous::Full),
+            "normal" => Ok(Synchronous::Normal),
+            _ => Err(Error::invalid_argument(name, text, "\"full\" or \"normal\"")),
+        }
+    }
 }
 
 pub(crate) fn at_least_one(name: &'static str, size: usize) -> Result<usize> {
@@ -75,7 +92,7 @@ pub(crate) fn at_least_one(name: &'static str, size: usize) -> Result<usize> {
     }
 }
 
-fn decoded(argument: &'static str, text: &str) -> Result<String> {
+pub(crate) fn decoded(argument: &'static str, text: &str) -> Result<String> {
     match percent_decode_str(text).decode_utf8() {
         Ok(text) => Ok(text.into_owned()),
         Err(_) => Err(Error::invalid_argument(argument, text, "percent-encoded UTF-8")),

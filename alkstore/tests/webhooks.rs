@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use alkstore::StopToken;
+use alkstore::{StopToken, StoreExt};
 use clap::{CommandFactory, Parser};
 
 #[path = "../examples/webhooks/main.rs"]
@@ -18,7 +18,8 @@ use webhooks::screen::Screen;
 use webhooks::{Cli, Failure, deliveries, run};
 
 fn cli(args: &[&str]) -> Cli {
-    Cli::parse_from(["webhooks"].iter().chain(args))
+    let store: &[&str] = if args.contains(&"--store") { &[] } else { &["--store", "memory:"] };
+    Cli::parse_from(["webhooks"].iter().chain(store).chain(args))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,7 +91,24 @@ fn each_error_is_noticed(closing: &mut Closing) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_run_adds_up_and_the_next_goes_on_from_there() {
-    let store = alkstore::open("memory:").await.unwrap();
+    goes_on_from_there("memory:").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn so_it_is_in_a_file_that_is_opened_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", directory.path().join("app.db").display());
+    goes_on_from_there(&url).await;
+
+    // Nothing is left to do, and a run on what is there adds up like the first.
+    let args = ["--store", &url, "--limit=5", "--rate=0", "--attempts=1", "--reject=100"];
+    let closing = run::run(&cli(&args), &StopToken::new(), &Screen::new()).await.unwrap();
+    assert_eq!(closing.discrepancies(), Vec::<String>::new(), "{closing}");
+    assert_eq!((closing.earlier, closing.of(Fate::Dead)), (0, 5), "{closing}");
+}
+
+async fn goes_on_from_there(url: &str) {
+    let store = alkstore::open(url).await.unwrap();
     let incoming = deliveries::read(None, None).unwrap();
     let (stop, screen) = (StopToken::new(), Screen::new());
     let interrupt = async {
@@ -111,6 +129,12 @@ async fn an_interrupted_run_adds_up_and_the_next_goes_on_from_there() {
     assert!(first.published() - waiting >= 5, "{first}");
     assert!(first.to_string().contains(&format!("Interrupted: {waiting} deliveries")), "{first}");
 
+    let store = if url == "memory:" {
+        store
+    } else {
+        store.close().await.unwrap();
+        alkstore::open(url).await.unwrap()
+    };
     let args = cli(&["--rate=0", "--fail=0", "--stall=0", "--reject=0"]);
     let (stop, screen) = (StopToken::new(), Screen::new());
     let next = run::run_on(&store, &incoming[..3], &args, &stop, &screen).await.unwrap();
@@ -120,6 +144,7 @@ async fn an_interrupted_run_adds_up_and_the_next_goes_on_from_there() {
     assert_eq!(next.received(), waiting + 3, "{next}");
     assert_eq!(next.audit.began_after, first.head);
     assert_eq!(next.head.get(), first.head.get() + 3);
+    store.close().await.unwrap();
 }
 
 async fn usage_error(args: &[&str]) -> String {
@@ -139,7 +164,15 @@ fn file(name: &str, content: impl AsRef<[u8]>) -> String {
 async fn a_store_that_cannot_be_opened_is_one_clear_message() {
     let message = usage_error(&["--store", "redis://ada:s3cret@host"]).await;
     assert!(message.starts_with("can't open the store: invalid argument url: \"redis://ada:***@"));
-    assert!(message.contains("\"memory:\""), "{message}");
+    assert!(message.contains("\"memory:\" or \"sqlite:app.db\""), "{message}");
+    let missing = cli(&["--store", "sqlite:no/such/directory/app.db"]);
+    match run::run(&missing, &StopToken::new(), &Screen::new()).await {
+        Err(Failure::Fault(message)) => {
+            assert!(message.starts_with("can't open the store: "), "{message}");
+            assert!(message.contains("its directory has to exist"), "{message}");
+        }
+        other => panic!("{other:?}"),
+    }
     let message = usage_error(&["--store", "memory:?payload_limit=2000"]).await;
     assert!(message.contains("and the store takes at most 2000"), "{message}");
 }
@@ -189,6 +222,7 @@ async fn a_bad_file_of_deliveries_is_one_clear_message() {
 #[test]
 fn the_command_line_refuses_what_is_out_of_range() {
     Cli::command().debug_assert();
+    assert_eq!(Cli::parse_from(["webhooks"]).store, "sqlite:app.db");
     for args in [
         ["--workers", "0"],
         ["--workers", "257"],

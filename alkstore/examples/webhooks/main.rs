@@ -6,6 +6,9 @@
 //! schedule reports every second, and an audit follows the stream, stops in the middle and goes
 //! on where it had stopped. In the end every total has to add up.
 //!
+//! The store is the file `app.db`: interrupted, or killed, it goes on from there at the next run.
+//! What a killed run had in hand comes again when its claims have lapsed, a minute later.
+//!
 //! ```text
 //! cargo run --release --example webhooks -- --workers 8 --fail 25 --seed 7
 //! ```
@@ -38,8 +41,8 @@ use screen::Screen;
 #[derive(Debug, Clone, Parser)]
 #[command(name = "webhooks")]
 pub(crate) struct Cli {
-    /// The store's URL.
-    #[arg(long, value_name = "URL", default_value = "memory:")]
+    /// The store's URL. What is in it from earlier runs stays, and what they left undone is done.
+    #[arg(long, value_name = "URL", default_value = "sqlite:app.db")]
     pub(crate) store: String,
     /// How many workers deliver at a time.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
