@@ -13,10 +13,10 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::clock::Reading;
+use crate::lease::{Ended, Lease, LeaseGuard};
 use crate::sql::{self, Heads, Outcome, Write};
 use crate::store::{Open, SqliteStore};
 use crate::wake::Effects;
-use crate::writer::{Ended, Lease, LeaseGuard};
 use crate::{notify, queue, stream};
 
 /// A SQLite store's transaction, reached by [`Tx::engine`](alkstore_core::Tx::engine) for the
