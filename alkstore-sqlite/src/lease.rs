@@ -9,9 +9,9 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::hub::Hub;
-use crate::sql::Heads;
+use crate::sql::{self, Heads};
 use crate::wake::{CloseSignal, Effects};
-use crate::writer::{Place, Undo, Work, Writer, commit};
+use crate::writer::{Place, Work, Writer, commit};
 
 /// Who wants to lease the connection.
 pub(crate) struct Request {
@@ -51,6 +51,11 @@ impl Lease<'_> {
         commit(self.conn, self.hub)?;
         self.hub.fire(self.conn, self.effects);
         Ok(())
+    }
+
+    /// Undoes everything.
+    pub(crate) fn rollback(&self) {
+        drop(Undo { conn: self.conn, hub: self.hub });
     }
 }
 
@@ -136,8 +141,11 @@ impl Writer {
 
 /// Serves a lease in the transaction that has begun, until it ends.
 pub(crate) fn serve(hub: &Arc<Hub>, conn: &Connection, number: u64, request: Request) {
-    let undo = Undo(conn);
+    let undo = Undo { conn, hub };
     let Request { answer, close } = request;
+    if let Err(error) = undo.mark() {
+        return drop(answer.send(Err(hub.error(error.into()))));
+    }
     hub.writer.inbox.lock().lease =
         Some(Serving { number, calls: VecDeque::new(), dropped: false, close });
     // Where nobody waits any longer, the guard is dropped here, and ends the lease.
@@ -154,5 +162,36 @@ pub(crate) fn serve(hub: &Arc<Hub>, conn: &Connection, number: u64, request: Req
     drop(undo);
     if let Some(lease) = lease {
         lease.close.lease_ended.notify_waiters();
+    }
+}
+
+/// Undoes, when it is dropped, a transaction that wasn't committed.
+struct Undo<'c> {
+    conn: &'c Connection,
+    hub: &'c Hub,
+}
+
+impl Undo<'_> {
+    /// Where everything staged can be undone to without an end of the transaction.
+    fn mark(&self) -> rusqlite::Result<()> {
+        sql::run(self.conn, "SAVEPOINT alkstore_lease", []).map(drop)
+    }
+
+    /// Undoes everything but that some ids were given: nobody writes in between.
+    fn keep_ids(&self) -> Result<()> {
+        let kept = sql::run(self.conn, "ROLLBACK TO alkstore_lease", [])
+            .and_then(|_| self.hub.ids.keep(self.conn));
+        kept.map_err(|error| self.hub.error(error.into()))?;
+        Ok(commit(self.conn, self.hub)?)
+    }
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if !self.conn.is_autocommit() && self.hub.ids.are_forgotten() {
+            // Where that fails, they are written down before the next group.
+            drop(self.keep_ids());
+        }
+        sql::rollback(self.conn);
     }
 }

@@ -416,6 +416,10 @@ impl Thread {
             Err(failure) => return self.refuse(&self.hub.error(failure)),
         }
         self.look_for_commits();
+        if let Err(error) = self.hub.ids.keep(&self.conn) {
+            sql::rollback(&self.conn);
+            return self.refuse(&self.hub.error(error.into()));
+        }
         match self.take() {
             Taken::Group(group) => self.commit_group(group),
             Taken::Lease(request) => {
@@ -544,7 +548,8 @@ impl Thread {
 
 /// Commits; a failure says whether that is known to have written nothing.
 pub(crate) fn commit(conn: &Connection, hub: &Hub) -> std::result::Result<(), Unwritten> {
-    sql::commit(conn).map_err(|error| {
+    let ids = hub.ids.given();
+    let committed = sql::commit(conn).map_err(|error| {
         let failure = Failure::from(error);
         let unknown = failure.code() == Some(ErrorCode::SystemIoFailure);
         match hub.error(failure) {
@@ -553,11 +558,15 @@ pub(crate) fn commit(conn: &Connection, hub: &Hub) -> std::result::Result<(), Un
             }
             error => Unwritten::GivenUp(error),
         }
-    })
+    });
+    if committed.is_ok() {
+        hub.ids.kept(ids);
+    }
+    committed
 }
 
 /// Rolls back what is still open.
-pub(crate) struct Undo<'c>(pub(crate) &'c Connection);
+struct Undo<'c>(&'c Connection);
 
 impl Drop for Undo<'_> {
     fn drop(&mut self) {
