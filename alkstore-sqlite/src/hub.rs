@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::acquire::Returns;
 use crate::notify::{self, Listeners};
+use crate::queue::Ids;
 use crate::reader::Readers;
 use crate::sql::{Failure, Outcome};
 use crate::store::Durability;
@@ -34,6 +35,7 @@ pub(crate) struct Hub {
     pub(crate) topics: Mutex<Topics>,
     pub(crate) listeners: Mutex<Listeners>,
     pub(crate) returns: Returns,
+    pub(crate) ids: Ids,
     broken: OnceLock<String>,
     running: Mutex<Running>,
     ended: watch::Receiver<()>,
@@ -132,6 +134,7 @@ impl Hub {
             topics: Mutex::default(),
             listeners: Mutex::default(),
             returns: Returns::default(),
+            ids: Ids::default(),
             broken: OnceLock::new(),
             running: Mutex::new(Running {
                 stores: 1,

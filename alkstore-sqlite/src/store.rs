@@ -18,9 +18,10 @@ use tokio::sync::oneshot;
 
 use crate::clock::{Clock, Reading, WallClock, pause};
 use crate::hub::Hub;
+use crate::lease::LeaseGuard;
 use crate::sql::{Outcome, Write};
 use crate::wake::CloseSignal;
-use crate::writer::{LeaseGuard, Place};
+use crate::writer::Place;
 use crate::{notify, queue};
 
 const DEFAULT_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
