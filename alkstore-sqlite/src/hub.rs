@@ -242,7 +242,7 @@ impl Hub {
     fn give_up(&self, what: &str) {
         let message = format!("{} {what}; close the store and open it again", self.path.display());
         if self.broken.set(message).is_ok() {
-            self.topics.lock().wake_everyone();
+            self.wake_everyone();
             notify::end_all(self);
         }
     }
@@ -260,7 +260,7 @@ impl Hub {
 
     /// Tells what a commit changed.
     pub(crate) fn fire(&self, conn: &Connection, effects: &Effects) {
-        self.topics.lock().fire(effects);
+        self.wake(effects);
         if effects.messages {
             self.deliver(conn);
         }
@@ -268,7 +268,7 @@ impl Hub {
 
     /// Somebody else has committed something.
     pub(crate) fn fire_everything(&self, conn: &Connection) {
-        self.topics.lock().wake_everyone();
+        self.wake_everyone();
         self.deliver(conn);
     }
 
