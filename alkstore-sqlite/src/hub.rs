@@ -49,7 +49,7 @@ struct Running {
     /// Held by every thread too: all have ended when it is gone.
     alive: Option<Arc<watch::Sender<()>>>,
     watcher: Option<::notify::RecommendedWatcher>,
-    threads: Vec<JoinHandle<()>>,
+    writer: Option<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for Hub {
@@ -141,14 +141,14 @@ impl Hub {
                 full: usize::from(durability == Durability::Full),
                 alive: Some(alive.clone()),
                 watcher: directory::watch(&path, weak.clone()),
-                threads: Vec::new(),
+                writer: None,
             }),
             ended,
             path,
         });
         let watched = hub.running.lock().watcher.is_some();
         let thread = Writer::start(hub.clone(), conn, watched, alive)?;
-        hub.running.lock().threads.push(thread);
+        hub.running.lock().writer = Some(thread);
         Ok(hub)
     }
 
@@ -184,9 +184,8 @@ impl Hub {
             open.remove(&self.path);
         }
         drop(watcher);
+        self.readers.close();
         self.writer.close();
-        let readers = self.readers.close();
-        self.running.lock().threads.extend(readers);
     }
 
     /// Whether the last store has left.
@@ -198,10 +197,10 @@ impl Hub {
     pub(crate) async fn ended(&self) {
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
-        let threads = std::mem::take(&mut self.running.lock().threads);
-        for thread in threads {
-            // They have let go of everything, and are about to return; a panic was heard by
-            // whoever waited for the answer.
+        let writer = self.running.lock().writer.take();
+        if let Some(thread) = writer {
+            // It has let go of everything, and is about to return; a panic was heard by whoever
+            // waited for the answer.
             let _ = thread.join();
         }
     }
