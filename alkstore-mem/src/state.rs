@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use crate::clock::{Clock, Reading};
 use crate::lock::LockState;
 use crate::notify::Listeners;
+use crate::observe::{Observer, Tap};
 use crate::queue::QueueState;
 use crate::schedule::ScheduleState;
 use crate::stream::StreamState;
@@ -31,8 +32,9 @@ pub(crate) struct Shared {
 const ROUNDS_AWAKE: u32 = 13;
 
 impl Shared {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, state: Mutex::default(), tx_ended: Notify::new() }
+    pub(crate) fn new(clock: Arc<dyn Clock>, observer: Option<Arc<dyn Observer>>) -> Self {
+        let state = State { tap: Tap(observer), ..State::default() };
+        Self { clock, state: Mutex::new(state), tx_ended: Notify::new() }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -55,6 +57,7 @@ pub(crate) struct State {
     pub(crate) listeners: Listeners,
     pub(crate) topics: Topics,
     pub(crate) numbers: Numbers,
+    pub(crate) tap: Tap,
 }
 
 /// Numbers that only grow.

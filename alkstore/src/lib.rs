@@ -58,6 +58,8 @@ mod params;
 pub mod prelude;
 #[cfg(feature = "sqlite-unbundled")]
 mod sqlite;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod url;
 
 pub use alkstore_core::{
