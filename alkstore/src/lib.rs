@@ -50,6 +50,8 @@
 //! which has to be 3.51.3 or newer.
 
 mod config;
+#[cfg(all(doctest, feature = "sqlite-unbundled", feature = "testing"))]
+mod guide;
 #[cfg(feature = "mem")]
 mod memory;
 mod open;
