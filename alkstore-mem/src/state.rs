@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use crate::clock::{Clock, Reading};
 use crate::lock::LockState;
 use crate::notify::Listeners;
+use crate::observe::{Observer, Tap};
 use crate::queue::QueueState;
 use crate::schedule::ScheduleState;
 use crate::stream::StreamState;
@@ -26,7 +27,7 @@ pub(crate) struct Shared {
 }
 
 /// On cache lines of its own, so that whoever takes the lock leaves the clock beside it alone.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(128))]
 struct Apart<T>(T);
 
@@ -36,8 +37,9 @@ struct Apart<T>(T);
 const ROUNDS_AWAKE: u32 = 13;
 
 impl Shared {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, state: Apart::default(), tx_ended: Notify::new() }
+    pub(crate) fn new(clock: Arc<dyn Clock>, observer: Option<Arc<dyn Observer>>) -> Self {
+        let state = State { tap: Tap(observer), ..State::default() };
+        Self { clock, state: Apart(Mutex::new(state)), tx_ended: Notify::new() }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -60,6 +62,7 @@ pub(crate) struct State {
     pub(crate) listeners: Listeners,
     pub(crate) topics: Topics,
     pub(crate) numbers: Numbers,
+    pub(crate) tap: Tap,
 }
 
 /// Numbers that only grow.

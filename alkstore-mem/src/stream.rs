@@ -8,6 +8,7 @@ use alkstore_core::{
 };
 use async_trait::async_trait;
 
+use crate::observe::Observed;
 use crate::state::{State, View};
 use crate::store::MemStore;
 use crate::wake::{ALL, Wakes};
@@ -85,6 +86,11 @@ pub(crate) fn place(
 ) -> Vec<Offset> {
     let log = state.streams.entry(stream.clone()).or_default();
     let placed: Vec<_> = events.into_iter().map(|(spec, at)| log.append(spec, at)).collect();
+    for event in log.events.iter().rev().take(placed.len()).rev() {
+        state
+            .tap
+            .tell(|| Some(Observed::Published { stream: stream.clone(), event: event.clone() }));
+    }
     if !placed.is_empty() {
         state.topics.wake(wakes, ALL, || Topic::Stream(stream.clone()));
     }
