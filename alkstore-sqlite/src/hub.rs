@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
@@ -35,8 +36,12 @@ pub(crate) struct Hub {
     pub(crate) topics: Mutex<Topics>,
     pub(crate) listeners: Mutex<Listeners>,
     pub(crate) returns: Returns,
+    /// How many transactions were committed.
+    pub(crate) commits: AtomicU64,
     pub(crate) ids: Ids,
     broken: OnceLock<String>,
+    /// Some store wants its commits on the disk.
+    is_full: AtomicBool,
     running: Mutex<Running>,
     ended: watch::Receiver<()>,
 }
@@ -134,8 +139,10 @@ impl Hub {
             topics: Mutex::default(),
             listeners: Mutex::default(),
             returns: Returns::default(),
+            commits: AtomicU64::new(0),
             ids: Ids::default(),
             broken: OnceLock::new(),
+            is_full: AtomicBool::new(durability == Durability::Full),
             running: Mutex::new(Running {
                 stores: 1,
                 full: usize::from(durability == Durability::Full),
@@ -160,6 +167,7 @@ impl Hub {
         }
         running.stores += 1;
         running.full += usize::from(durability == Durability::Full);
+        self.is_full.store(running.full > 0, Ordering::SeqCst);
         true
     }
 
@@ -169,6 +177,7 @@ impl Hub {
             let mut running = self.running.lock();
             running.stores -= 1;
             running.full -= usize::from(durability == Durability::Full);
+            self.is_full.store(running.full > 0, Ordering::SeqCst);
             if running.stores > 0 {
                 drop(running);
                 // A transaction of the store that leaves may hold the writer.
@@ -207,7 +216,7 @@ impl Hub {
 
     /// How durable commits are: as the most careful of the stores wants them.
     pub(crate) fn durability(&self) -> Durability {
-        if self.running.lock().full > 0 { Durability::Full } else { Durability::Normal }
+        if self.is_full.load(Ordering::SeqCst) { Durability::Full } else { Durability::Normal }
     }
 
     /// What keeps [`ended`](Self::ended) waiting; nothing where all is ending.
