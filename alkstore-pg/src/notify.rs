@@ -2,12 +2,15 @@
 //! for one, and numbered so that equal ones aren't folded.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
-use alkstore_core::{ChannelName, ListenerSender, Message, Payload, StoreId};
+use alkstore_core::{ChannelName, Listener, ListenerSender, Message, NotifyStore, Payload, Result};
+use async_trait::async_trait;
 
 use crate::error::Outcome;
 use crate::sql::Sql;
+use crate::store::{Open, PgStore};
 
 /// Postgres takes less than 8000 bytes.
 const PIECE: usize = 7_900;
@@ -51,7 +54,7 @@ pub(crate) async fn send_message(
 
 /// Puts messages together again. Those of a transaction come in one go, so there is one at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Assembler(Option<Partial>);
+struct Assembler(Option<Partial>);
 
 #[derive(Debug)]
 struct Partial {
@@ -63,7 +66,7 @@ struct Partial {
 
 impl Assembler {
     /// The message that is whole with this piece. What isn't a piece of ours is passed over.
-    pub(crate) fn take(&mut self, piece: &str) -> Option<Message> {
+    fn take(&mut self, piece: &str) -> Option<Message> {
         let partial = match piece.strip_prefix('+') {
             Some(rest) => self.0.take().and_then(|partial| partial.extended(rest)),
             None => Partial::begun(piece.strip_prefix('m')?),
@@ -73,11 +76,6 @@ impl Assembler {
             return None;
         }
         Some(Message::new(partial.channel, Payload::stored(partial.text)))
-    }
-
-    /// The connection is another one: what had begun doesn't go on.
-    pub(crate) fn reset(&mut self) {
-        self.0 = None;
     }
 }
 
@@ -103,75 +101,123 @@ impl Partial {
     }
 }
 
-/// The listeners that are open, by channel.
+/// The listeners that are open on a store, by channel.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
-    channels: HashMap<ChannelName, Vec<Open>>,
+    channels: HashMap<ChannelName, Vec<Entry>>,
     last: u64,
+    assembler: Assembler,
 }
 
 #[derive(Debug)]
-pub(crate) struct Open {
+struct Entry {
     number: u64,
-    store: StoreId,
     sender: ListenerSender,
 }
 
-impl Open {
-    /// Ends it; whoever waits on it is woken by the caller, who holds no lock then.
-    pub(crate) fn end(self) -> Option<Waker> {
-        self.sender.end()
-    }
-}
+/// Listeners that were taken out of the registry, whose lock is released by now.
+pub(crate) struct Ended(Vec<Entry>);
 
 impl Listeners {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.channels.is_empty()
-    }
-
-    pub(crate) fn add(
-        &mut self,
-        channel: ChannelName,
-        store: StoreId,
-        sender: ListenerSender,
-    ) -> u64 {
+    fn add(&mut self, channel: ChannelName, sender: ListenerSender) -> u64 {
         self.last += 1;
         let number = self.last;
-        self.channels.entry(channel).or_default().push(Open { number, store, sender });
+        self.channels.entry(channel).or_default().push(Entry { number, sender });
         number
     }
 
-    pub(crate) fn remove(&mut self, channel: &ChannelName, number: u64) -> Option<Open> {
-        let listeners = self.channels.get_mut(channel)?;
+    fn remove(&mut self, channel: &ChannelName, number: u64) -> Option<Entry> {
+        let entries = self.channels.get_mut(channel)?;
         // They stand in the order of their numbers.
-        let place = listeners.binary_search_by_key(&number, |listener| listener.number).ok()?;
-        let removed = listeners.remove(place);
-        if listeners.is_empty() {
+        let place = entries.binary_search_by_key(&number, |entry| entry.number).ok()?;
+        let removed = entries.remove(place);
+        if entries.is_empty() {
             self.channels.remove(channel);
         }
         Some(removed)
     }
 
-    /// Gives a message to the listeners of its channel, and returns who waits for it.
-    pub(crate) fn send(&self, message: &Message) -> Vec<Waker> {
-        let listeners = self.channels.get(&message.channel).into_iter().flatten();
-        listeners.filter_map(|listener| listener.sender.send(message.clone())).collect()
+    pub(crate) fn take_all(&mut self) -> Ended {
+        Ended(std::mem::take(&mut self.channels).into_values().flatten().collect())
+    }
+}
+
+impl Ended {
+    pub(crate) fn end(self) {
+        for entry in self.0 {
+            if let Some(waker) = entry.sender.end() {
+                waker.wake();
+            }
+        }
+    }
+}
+
+/// A piece of a message arrived.
+pub(crate) fn heard(open: &Open, text: &str) {
+    let mut wakers = Vec::new();
+    {
+        let mut listeners = open.listeners.lock();
+        if let Some(message) = listeners.assembler.take(text) {
+            let entries = listeners.channels.get(&message.channel).into_iter().flatten();
+            wakers.extend(entries.filter_map(|entry| entry.sender.send(message.clone())));
+        }
+    }
+    wakers.into_iter().for_each(Waker::wake);
+}
+
+/// The listening connection was lost and is back: messages may be missing.
+pub(crate) fn lost(open: &Open) {
+    let mut wakers = Vec::new();
+    {
+        let mut listeners = open.listeners.lock();
+        listeners.assembler = Assembler::default();
+        let entries = listeners.channels.values().flatten();
+        wakers.extend(entries.filter_map(|entry| entry.sender.lagged()));
+    }
+    wakers.into_iter().for_each(Waker::wake);
+}
+
+/// A listener's place among the others; it is given up with the listener.
+struct Registration {
+    open: Weak<Open>,
+    channel: ChannelName,
+    number: u64,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.upgrade() {
+            let removed = open.listeners.lock().remove(&self.channel, self.number);
+            // With it goes the waker of whoever waited, and maybe a task that has to reach the
+            // listeners in turn: the lock is released by now.
+            drop(removed);
+        }
+    }
+}
+
+#[async_trait]
+impl NotifyStore for PgStore {
+    async fn send_message(&self, channel: &ChannelName, payload: Payload) -> Result<()> {
+        let channel = channel.clone();
+        self.open
+            .write(move |mut sql| {
+                let (channel, payload) = (channel.clone(), payload.clone());
+                Box::pin(async move { send_message(&mut sql, &channel, &payload).await })
+            })
+            .await
     }
 
-    /// The connection was lost, and with it what was sent meanwhile.
-    pub(crate) fn lagged(&self) -> Vec<Waker> {
-        let listeners = self.channels.values().flatten();
-        listeners.filter_map(|listener| listener.sender.lagged()).collect()
-    }
-
-    /// Takes those of a store out.
-    pub(crate) fn take_all_of(&mut self, store: StoreId) -> Vec<Open> {
-        let mut taken = Vec::new();
-        self.channels.retain(|_, listeners| {
-            taken.extend(listeners.extract_if(.., |listener| listener.store == store));
-            !listeners.is_empty()
+    async fn open_listener(&self, channel: &ChannelName) -> Result<Listener> {
+        let open = &self.open;
+        open.usable()?;
+        open.listening.begun(open).await?;
+        let listener = Listener::new(channel.clone(), open.options.listener, |sender| {
+            let number = open.listeners.lock().add(channel.clone(), sender);
+            let open = Arc::downgrade(open);
+            Box::new(Registration { open, channel: channel.clone(), number })
         });
-        taken
+        // Closed meanwhile, it would never end.
+        open.usable().map(|()| listener)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Streams: a counter row a stream, whose lock publishers hold from taking their place until their
 //! commit is visible; what transactions publish takes its place when they commit.
 
+use std::sync::Arc;
+
 use alkstore_core::{
     ConsumerInfo, Event, EventSpec, LocalName, Offset, Result, StreamInfo, StreamName, StreamStore,
     Timestamp, beyond_head,
@@ -172,4 +174,117 @@ async fn forget(sql: &mut Sql<'_>, stream: &StreamName, consumer: &LocalName) ->
     let statement =
         sql.query(FORGET).bind(stream.as_str().to_owned()).bind(consumer.as_str().to_owned());
     Ok(sql.first(statement).await?.is_some())
+}
+
+#[async_trait]
+impl StreamStore for PgStore {
+    async fn append_events(
+        &self,
+        stream: &StreamName,
+        events: Vec<EventSpec>,
+    ) -> Result<Vec<Offset>> {
+        if events.is_empty() {
+            return self.open.usable().map(|()| Vec::new());
+        }
+        let (stream, events) = (stream.clone(), Arc::new(events));
+        self.open
+            .write(move |mut sql| {
+                let (stream, events) = (stream.clone(), events.clone());
+                Box::pin(async move { append_events(&mut sql, &stream, &events).await })
+            })
+            .await
+    }
+
+    async fn read_events(
+        &self,
+        stream: &StreamName,
+        after: Offset,
+        limit: usize,
+    ) -> Result<Vec<Event>> {
+        let stream = stream.clone();
+        self.open
+            .read(move |mut sql| {
+                let stream = stream.clone();
+                Box::pin(async move { read_events(&mut sql, &stream, after, limit).await })
+            })
+            .await
+    }
+
+    async fn trim_stream(&self, stream: &StreamName, horizon: Offset) -> Result<u64> {
+        let stream = stream.clone();
+        self.open
+            .write(move |mut sql| {
+                let stream = stream.clone();
+                Box::pin(async move { trim(&mut sql, &stream, horizon).await })
+            })
+            .await
+    }
+
+    async fn stream_info(&self, stream: Option<&StreamName>) -> Result<Vec<StreamInfo>> {
+        let stream = stream.cloned();
+        self.open
+            .read(move |mut sql| {
+                let stream = stream.clone();
+                Box::pin(async move { infos(&mut sql, stream.as_ref()).await })
+            })
+            .await
+    }
+
+    async fn consumer_offset(&self, stream: &StreamName, consumer: &LocalName) -> Result<Offset> {
+        let (stream, consumer) = (stream.clone(), consumer.clone());
+        self.open
+            .read(move |mut sql| {
+                let (stream, consumer) = (stream.clone(), consumer.clone());
+                Box::pin(async move { consumer_offset(&mut sql, &stream, &consumer).await })
+            })
+            .await
+    }
+
+    async fn store_offset(
+        &self,
+        stream: &StreamName,
+        consumer: &LocalName,
+        offset: Offset,
+    ) -> Result<()> {
+        self.place(stream, consumer, offset, false).await
+    }
+
+    async fn rewind_consumer(
+        &self,
+        stream: &StreamName,
+        consumer: &LocalName,
+        offset: Offset,
+    ) -> Result<()> {
+        self.place(stream, consumer, offset, true).await
+    }
+
+    async fn delete_consumer(&self, stream: &StreamName, consumer: &LocalName) -> Result<bool> {
+        let (stream, consumer) = (stream.clone(), consumer.clone());
+        self.open
+            .write(move |mut sql| {
+                let (stream, consumer) = (stream.clone(), consumer.clone());
+                Box::pin(async move { forget(&mut sql, &stream, &consumer).await })
+            })
+            .await
+    }
+}
+
+impl PgStore {
+    async fn place(
+        &self,
+        stream: &StreamName,
+        consumer: &LocalName,
+        offset: Offset,
+        back: bool,
+    ) -> Result<()> {
+        let (stream, consumer) = (stream.clone(), consumer.clone());
+        self.open
+            .write(move |mut sql| {
+                let (stream, consumer) = (stream.clone(), consumer.clone());
+                Box::pin(
+                    async move { move_consumer(&mut sql, &stream, &consumer, offset, back).await },
+                )
+            })
+            .await
+    }
 }

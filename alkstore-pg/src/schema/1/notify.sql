@@ -1,10 +1,3 @@
--- The channel of Postgres that carries a channel's messages: names of ours may be longer than its
--- own, and a schema's messages aren't another's.
-CREATE FUNCTION {s}.message_channel(p_channel text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT 'alkstore_' || left(
-        encode(sha256(convert_to({wakes} || ' ' || p_channel, 'UTF8')), 'hex'), 40)
-$$;
-
 -- Sends a message at commit, in pieces that Postgres carries (it takes less than 8000 bytes), each
 -- of which tells its message, how many come after it and, the first one, the channel. The number
 -- of the message keeps equal ones of a transaction apart.
@@ -17,7 +10,7 @@ DECLARE
     last integer := (length(p_payload) - 1) / size;
 BEGIN
     FOR i IN 0..last LOOP
-        PERFORM pg_notify({s}.message_channel(p_channel),
+        PERFORM pg_notify({messages},
             CASE WHEN i = 0
                 THEN 'm' || message || ' ' || last || ' ' || octet_length(p_channel) || ' '
                     || p_channel
