@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
-use alkstore_core::{ChannelName, Listener, ListenerSender, Message, NotifyStore, Payload, Result};
+use alkstore_core::{ChannelName, Error, Listener, ListenerSender, Message, NotifyStore, Payload, Result};
 use async_trait::async_trait;
 
 use crate::error::Outcome;
@@ -210,6 +210,12 @@ impl NotifyStore for PgStore {
     async fn open_listener(&self, channel: &ChannelName) -> Result<Listener> {
         let open = &self.open;
         open.usable()?;
+        if !open.listening.is_possible() {
+            return Err(Error::engine(
+                "nothing can be heard past a pooler that lends connections for a transaction; \
+                 give the store a listen_url that leads past it",
+            ));
+        }
         open.listening.begun(open).await?;
         let listener = Listener::new(channel.clone(), open.options.listener, |sender| {
             let number = open.listeners.lock().add(channel.clone(), sender);

@@ -13,6 +13,8 @@ use alkstore_suite::pg::Cluster;
 use alkstore_suite::{Capabilities, Data, OpenOptions, StoreFactory};
 use async_trait::async_trait;
 
+use crate::bouncer::Bouncer;
+
 /// How the stores of a column are opened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PgFactory {
@@ -21,6 +23,8 @@ pub(crate) struct PgFactory {
     /// By how many hours the clock of this process is ahead of the server's. What the engine does
     /// may not depend on it.
     pub(crate) client_ahead: i64,
+    /// Whether a pooler stands in between, past which the stores listen.
+    pub(crate) pooled: bool,
 }
 
 #[async_trait]
@@ -73,9 +77,13 @@ impl Fresh {
     }
 
     pub(crate) async fn open_pg(&self, options: OpenOptions) -> Result<PgStore> {
-        let mut builder = PgStore::builder(&Cluster::shared().url())
-            .schema(&self.schema)
-            .max_connections(self.factory.connections);
+        let straight = Cluster::shared().url();
+        let builder = if self.factory.pooled {
+            PgStore::builder(&Bouncer::shared().url).pooled(true).listen_url(straight)
+        } else {
+            PgStore::builder(&straight)
+        };
+        let mut builder = builder.schema(&self.schema).max_connections(self.factory.connections);
         if !options.safety_poll {
             builder = builder.safety_poll(None);
         }

@@ -4,6 +4,7 @@
 
 mod programs;
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
@@ -18,6 +19,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use programs::{Programs, User};
 
 const KEEPER: &str = include_str!("keeper.sh");
+
+/// Runs a program until the input ends.
+const BESIDE: &str = r#""$@" </dev/null & child=$!; while read -r _; do :; done; kill "$child""#;
 
 /// How often another port is tried where somebody else took the one that was free.
 const PORTS_TRIED: u32 = 5;
@@ -108,6 +112,17 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         // Waiting closes the pipe first, which is the last order.
         let _ = self.shell.wait();
+    }
+}
+
+/// A program that runs beside the cluster. Dropped, it is ended.
+#[derive(Debug)]
+pub struct Beside(Child);
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // Waiting closes the pipe first, which ends it.
+        let _ = self.0.wait();
     }
 }
 
@@ -235,6 +250,25 @@ impl Cluster {
         self.tell("promote");
     }
 
+    /// Runs another program as the user of the cluster, until what is returned is dropped or this
+    /// process is gone, however that ends. What it writes is in the cluster's log.
+    ///
+    /// # Panics
+    ///
+    /// Where it doesn't start.
+    pub fn beside<S: AsRef<OsStr>>(&self, command: impl IntoIterator<Item = S>) -> Beside {
+        let log =
+            fs::OpenOptions::new().append(true).create(true).open(self.dir.join("server.log"));
+        let log = log.expect("the cluster's log can be written");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", BESIDE, "beside"]).args(command);
+        shell.stdin(Stdio::piped()).stderr(log.try_clone().expect("a second handle")).stdout(log);
+        if let Some(user) = &self.user {
+            shell.uid(user.id);
+        }
+        Beside(shell.process_group(0).spawn().expect("a shell starts"))
+    }
+
     /// The end of what the server, and the programs that start and stop it, have written.
     #[must_use]
     pub fn log(&self) -> String {
@@ -310,7 +344,13 @@ fn directory() -> PathBuf {
     }
 }
 
-fn free_port() -> u16 {
+/// A port on 127.0.0.1 that nobody listens on.
+///
+/// # Panics
+///
+/// Where there is none.
+#[must_use]
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("its number").port()
 }
