@@ -1,0 +1,21 @@
+-- Sends a message at commit, in pieces that Postgres carries (it takes less than 8000 bytes), each
+-- of which tells its message, how many come after it and, the first one, the channel. The number
+-- of the message keeps equal ones of a transaction apart.
+CREATE FUNCTION {s}.send_message(p_channel text, p_payload text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    message text := left(replace(gen_random_uuid()::text, '-', ''), 16);
+    -- In characters, of which each takes up to four bytes.
+    size integer := 1900;
+    last integer := (length(p_payload) - 1) / size;
+BEGIN
+    FOR i IN 0..last LOOP
+        PERFORM pg_notify({messages},
+            CASE WHEN i = 0
+                THEN 'm' || message || ' ' || last || ' ' || octet_length(p_channel) || ' '
+                    || p_channel
+                ELSE '+' || message || ' ' || last - i || ' '
+            END || substr(p_payload, i * size + 1, size));
+    END LOOP;
+END
+$$;
