@@ -32,7 +32,7 @@ impl StreamState {
 
     /// How many retained events lie at or below an offset.
     fn retained_up_to(&self, offset: Offset) -> usize {
-        let below = (offset.get() - self.trimmed).clamp(0, length(&self.events));
+        let below = offset.get().saturating_sub(self.trimmed).clamp(0, length(&self.events));
         usize::try_from(below).unwrap_or(0)
     }
 
@@ -54,9 +54,9 @@ impl StreamState {
 
     fn trim(&mut self, horizon: Offset) -> VecDeque<Event> {
         let count = self.retained_up_to(horizon);
-        let kept = self.events.split_off(count);
-        self.trimmed += length(&self.events);
-        std::mem::replace(&mut self.events, kept)
+        let trimmed: VecDeque<_> = self.events.drain(..count).collect();
+        self.trimmed += length(&trimmed);
+        trimmed
     }
 
     fn info(&self, name: &StreamName) -> StreamInfo {
