@@ -5,6 +5,7 @@
 mod measure;
 mod mem;
 mod report;
+mod worker;
 mod workload;
 
 use std::path::PathBuf;
@@ -31,6 +32,7 @@ struct Args {
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let mut workloads = mem::workloads();
+    workloads.extend(worker::workloads());
     if let Some(only) = &args.only {
         let mut wanted: Vec<_> =
             workloads.iter().filter(|w| w.name.contains(only.as_str())).map(|w| w.name).collect();

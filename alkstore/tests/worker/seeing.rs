@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::OnceLock;
 
 use alkstore::prelude::*;
 use tracing_subscriber::Layer;
@@ -21,8 +22,26 @@ struct Seen {
     fields: Fields,
 }
 
-/// Writes down spans when they close, and events.
+/// Writes down spans when they close, and events. For the whole process: what a thread without a
+/// subscriber meets first would be off for all of them.
 struct Witness(Log<Seen>);
+
+/// What was written down of this test's own worker.
+fn witnessed() -> Log<Seen> {
+    static LOG: OnceLock<Log<Seen>> = OnceLock::new();
+    let witness = || {
+        let log = Log::new();
+        let subscriber = tracing_subscriber::registry().with(Witness(log.clone()));
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+        log
+    };
+    LOG.get_or_init(witness).clone()
+}
+
+fn is_ours(seen: &Seen) -> bool {
+    let of = |key| seen.fields.get(key).is_some_and(|value| value.contains("witnessed"));
+    seen.name == "from the handler" || of("queue") || of("worker")
+}
 
 struct Visitor<'a>(&'a mut Fields);
 
@@ -64,7 +83,10 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Witness {
         if span.metadata().target() == "alkstore::worker" {
             let fields = span.extensions().get::<Fields>().unwrap().clone();
             let level = (*span.metadata().level()).into();
-            self.0.add(Seen { level, name: span.name().to_owned(), inside: None, fields });
+            let seen = Seen { level, name: span.name().to_owned(), inside: None, fields };
+            if is_ours(&seen) {
+                self.0.add(seen);
+            }
         }
     }
 
@@ -73,7 +95,10 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Witness {
         event.record(&mut Visitor(&mut fields));
         let name = fields.remove("message").unwrap_or_default();
         let inside = context.event_span(event).map(|span| span.name().to_owned());
-        self.0.add(Seen { level: (*event.metadata().level()).into(), name, inside, fields });
+        let seen = Seen { level: (*event.metadata().level()).into(), name, inside, fields };
+        if is_ours(&seen) {
+            self.0.add(seen);
+        }
     }
 }
 
@@ -86,25 +111,24 @@ async fn spans_and_events_have_stable_names_and_fields() {
     use tracing_subscriber::filter::LevelFilter;
 
     on_every_engine(async |stage: Stage| {
-        let log = Log::new();
-        let subscriber = tracing_subscriber::registry().with(Witness(log.clone()));
-        let guard = tracing::subscriber::set_default(subscriber);
-        let queue = stage.queue("q");
+        let log = witnessed();
+        log.clear();
+        let queue = stage.queue("witnessed");
         queue.enqueue(&true).await.unwrap();
         queue.enqueue(&false).await.unwrap();
-        let outbox = stage.store.outbox("o").unwrap();
+        let outbox = stage.store.outbox("witnessed").unwrap();
         outbox.enqueue(&1, OutboxOpts::new()).await.unwrap();
         let handler = async |good: bool| {
             tracing::info!("from the handler");
             if good { Outcome::Done } else { Outcome::discard("bad") }
         };
         let deliver = async |_: Delivery| Ok::<_, Error>(());
-        let builder = Worker::builder(&stage.store).worker_id("w").queue("q", handler);
-        let run = Run::start(builder.outbox("o", deliver));
+        let builder =
+            Worker::builder(&stage.store).worker_id("witnessed").queue("witnessed", handler);
+        let run = Run::start(builder.outbox("witnessed", deliver));
         let handled = async || log.entries().iter().filter(|seen| seen.name == "job").count() == 3;
         stage.until(handled).await;
         run.stop(&stage).await.unwrap();
-        drop(guard);
 
         let entries = log.entries();
         let named =
@@ -112,13 +136,13 @@ async fn spans_and_events_have_stable_names_and_fields() {
         let of = |seen: &Seen, key: &str| seen.fields.get(key).cloned().unwrap_or_default();
         let started = named("worker started");
         assert_eq!(keys(started[0]), ["concurrency", "queues", "worker"]);
-        assert_eq!(of(started[0], "queues"), r#"["q", "__alkstore_outbox:o"]"#);
+        assert_eq!(of(started[0], "queues"), r#"["witnessed", "__alkstore_outbox:witnessed"]"#);
         assert_eq!(named("worker stopping").len(), 1);
         assert_eq!(named("worker stopped").len(), 1);
 
         let spans = named("job");
         let (jobs, deliveries): (Vec<_>, Vec<_>) =
-            spans.into_iter().partition(|span| of(span, "queue") == "q");
+            spans.into_iter().partition(|span| of(span, "queue") == "witnessed");
         for span in &jobs {
             let expected =
                 ["attempt", "job_id", "max_attempts", "outcome", "queue", "run_ms", "wait_ms"];
@@ -128,7 +152,7 @@ async fn spans_and_events_have_stable_names_and_fields() {
         let mut outcomes: Vec<_> = jobs.iter().map(|span| of(span, "outcome")).collect();
         outcomes.sort();
         assert_eq!(outcomes, ["discard", "done"]);
-        assert_eq!(of(deliveries[0], "queue"), "__alkstore_outbox:o");
+        assert_eq!(of(deliveries[0], "queue"), "__alkstore_outbox:witnessed");
         assert_eq!(of(deliveries[0], "outcome"), "done");
         assert!(named("from the handler").iter().all(|seen| seen.inside.as_deref() == Some("job")));
 
