@@ -16,7 +16,7 @@ async fn settles_in_a_transaction(mut job: JobContext, n: u32) -> Result<()> {
     job.store().sleep(millis(u64::from(n % 20))).await?;
     let mut tx = job.store().begin_tx().await?;
     job.store().stream("settled")?.publish_tx(&mut tx, &n, PublishOpts::new()).await?;
-    if n % 7 == 0 && job.attempt() == 1 {
+    if n.is_multiple_of(7) && job.attempt() == 1 {
         return Err(Error::engine("the first time it always fails"));
     }
     job.ack_and_commit(tx).await
@@ -67,7 +67,7 @@ async fn produce(store: Arc<dyn Store>, made: Arc<AtomicU32>) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopped_and_started_every_300_ms_no_job_is_lost_and_none_is_settled_twice() {
     on_every_engine(async |stage: Stage| {
         let (ran, made) = (Log::new(), Arc::new(AtomicU32::new(0)));
@@ -95,7 +95,12 @@ async fn stopped_and_started_every_300_ms_no_job_is_lost_and_none_is_settled_twi
                 }
                 let over = async || run.is_over();
                 stage.advancing(millis(10), over).await;
-                run.ended(&stage).await.unwrap();
+                match run.ended(&stage).await {
+                    Ok(()) => {}
+                    // Time goes faster here than the engine works: what it couldn't write in its
+                    // grace is delivered again.
+                    Err(error) => assert!(error.is_retryable(), "{error}"),
+                }
             }
             round += 1;
             assert!(round < 500, "after {round} rounds something is left");

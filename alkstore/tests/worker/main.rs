@@ -5,8 +5,9 @@
     clippy::future_not_send,
     clippy::large_futures,
     clippy::panic,
+    clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a test fails by a panic, and runs on one thread"
+    reason = "a test fails by a panic, says on which engine it was, and runs on one thread"
 )]
 
 // The engines' columns of the conformance suite: stores with a clock that a test moves.
