@@ -8,7 +8,7 @@ use alkstore::worker::Worker;
 use alkstore::{EnqueueOpts, MemStore, NewJob, Payload, StopToken, Store, StoreExt};
 use tempfile::TempDir;
 
-use crate::measure::{Reading, now, rate};
+use crate::measure::{Reading, now, processor_time, rate};
 use crate::workload::{Target, Workload, workload};
 
 /// An overhead of at most 15 %.
@@ -106,18 +106,6 @@ async fn by_worker(engine: Engine, concurrency: usize) -> anyhow::Result<Reading
     Ok(reading)
 }
 
-/// The time on a processor of all threads of this process so far.
-fn processor_time() -> anyhow::Result<Duration> {
-    let mut nanos = 0;
-    for thread in std::fs::read_dir("/proc/self/task")? {
-        let path = thread?.path().join("schedstat");
-        // A thread may end while its file is opened.
-        let Ok(text) = std::fs::read_to_string(path) else { continue };
-        nanos += text.split_whitespace().next().unwrap_or("0").parse::<u64>()?;
-    }
-    Ok(Duration::from_nanos(nanos))
-}
-
 /// How long a processor works in a second for a worker of ten queues without jobs.
 async fn idle(engine: Engine) -> anyhow::Result<Reading> {
     const SECONDS: u32 = 10;
@@ -141,7 +129,7 @@ async fn store_sleep(store: &Arc<dyn Store>, seconds: u32) -> anyhow::Result<()>
     Ok(store.sleep(Duration::from_secs(seconds.into())).await?)
 }
 
-pub(crate) fn workloads() -> Vec<Workload> {
+pub fn workloads() -> Vec<Workload> {
     use Engine::{Memory, SqliteFull, SqliteNormal};
 
     let held = |name, engine, concurrency, against| {

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::acquire::Returns;
 use crate::notify::{self, Listeners};
+use crate::queue::Ids;
 use crate::reader::Readers;
 use crate::sql::{Failure, Outcome};
 use crate::store::Durability;
@@ -34,6 +35,7 @@ pub(crate) struct Hub {
     pub(crate) topics: Mutex<Topics>,
     pub(crate) listeners: Mutex<Listeners>,
     pub(crate) returns: Returns,
+    pub(crate) ids: Ids,
     broken: OnceLock<String>,
     running: Mutex<Running>,
     ended: watch::Receiver<()>,
@@ -132,6 +134,7 @@ impl Hub {
             topics: Mutex::default(),
             listeners: Mutex::default(),
             returns: Returns::default(),
+            ids: Ids::default(),
             broken: OnceLock::new(),
             running: Mutex::new(Running {
                 stores: 1,
@@ -239,7 +242,7 @@ impl Hub {
     fn give_up(&self, what: &str) {
         let message = format!("{} {what}; close the store and open it again", self.path.display());
         if self.broken.set(message).is_ok() {
-            self.topics.lock().wake_everyone();
+            self.wake_everyone();
             notify::end_all(self);
         }
     }
@@ -257,7 +260,7 @@ impl Hub {
 
     /// Tells what a commit changed.
     pub(crate) fn fire(&self, conn: &Connection, effects: &Effects) {
-        self.topics.lock().fire(effects);
+        self.wake(effects);
         if effects.messages {
             self.deliver(conn);
         }
@@ -265,7 +268,7 @@ impl Hub {
 
     /// Somebody else has committed something.
     pub(crate) fn fire_everything(&self, conn: &Connection) {
-        self.topics.lock().wake_everyone();
+        self.wake_everyone();
         self.deliver(conn);
     }
 

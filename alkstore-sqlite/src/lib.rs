@@ -27,6 +27,7 @@ mod acquire;
 mod attach;
 mod clock;
 mod hub;
+mod lease;
 mod lock;
 mod migrate;
 mod notify;

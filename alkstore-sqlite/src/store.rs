@@ -18,9 +18,10 @@ use tokio::sync::oneshot;
 
 use crate::clock::{Clock, Reading, WallClock, pause};
 use crate::hub::Hub;
+use crate::lease::LeaseGuard;
 use crate::sql::{Outcome, Write};
 use crate::wake::CloseSignal;
-use crate::writer::{LeaseGuard, Place};
+use crate::writer::Place;
 use crate::{notify, queue};
 
 const DEFAULT_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -97,9 +98,9 @@ impl SqliteStoreBuilder {
     }
 
     /// How often a waiter looks again without being woken; `None` turns it off. It is a net
-    /// beneath the wakes, which miss nothing. Default: 30 s.
+    /// beneath the wakes, which miss nothing. At least 1 ms. Default: 30 s.
     pub fn safety_poll(mut self, every: Option<Duration>) -> Self {
-        self.options.safety_poll = every;
+        self.options.safety_poll = every.map(|every| every.max(Duration::from_millis(1)));
         self
     }
 
@@ -249,7 +250,7 @@ impl SqliteData {
     /// the clock may want every waiter to look again.
     pub fn wake_all(&self) {
         if let Some(hub) = self.0.upgrade() {
-            hub.topics.lock().wake_everyone();
+            hub.wake_everyone();
         }
     }
 }

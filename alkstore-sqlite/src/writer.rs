@@ -7,21 +7,21 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use alkstore_core::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 use rusqlite::{Connection, ErrorCode};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 use crate::clock::{Clock, Reading};
 use crate::hub::Hub;
-use crate::migrate;
-use crate::sql::{self, Failure, Heads, Outcome, Write};
+use crate::sql::{self, Failure, Outcome, Write};
 use crate::store::Durability;
-use crate::wake::{CloseSignal, Effects};
+use crate::wake::Effects;
+use crate::{lease, migrate};
 
 /// How many operations one commit takes at most.
 const GROUP: usize = 256;
@@ -68,29 +68,21 @@ const CANCELLED: u8 = 2;
 /// The way to the write connection.
 #[derive(Default)]
 pub(crate) struct Writer {
-    inbox: Mutex<Inbox>,
-    arrived: Condvar,
-    leases: AtomicU64,
+    pub(crate) inbox: Mutex<Inbox>,
+    pub(crate) arrived: Condvar,
 }
 
 #[derive(Default)]
-struct Inbox {
+pub(crate) struct Inbox {
     waiting: VecDeque<Waiting>,
-    lease: Option<Serving>,
+    /// The lease that is being served.
+    pub(crate) lease: Option<lease::Serving>,
     /// Another connection writes.
     blocked: bool,
     /// Something happened in the directory.
     disturbed: bool,
-    closing: bool,
+    pub(crate) closing: bool,
     ended: bool,
-}
-
-/// The lease that is being served, and what its transaction asks for.
-struct Serving {
-    number: u64,
-    calls: VecDeque<LeaseCall>,
-    dropped: bool,
-    close: Arc<CloseSignal>,
 }
 
 struct Waiting {
@@ -98,16 +90,11 @@ struct Waiting {
     work: Work,
 }
 
-enum Work {
+pub(crate) enum Work {
     Operation(Box<dyn Operation>),
     /// Nobody waits for it, and a close doesn't keep it away.
     GiveBack(Box<dyn Operation>),
-    Lease(LeaseRequest),
-}
-
-struct LeaseRequest {
-    answer: oneshot::Sender<Result<LeaseGuard>>,
-    close: Arc<CloseSignal>,
+    Lease(lease::Request),
 }
 
 impl Waiting {
@@ -130,7 +117,7 @@ impl Waiting {
 
 /// A write that may be run again: a group whose transaction the database gave up is repeated one
 /// by one.
-trait Operation: Send {
+pub(crate) trait Operation: Send {
     fn run(&mut self, conn: &Connection, effects: &mut Effects) -> Outcome<()>;
     fn answer(self: Box<Self>, committed: Result<()>);
 }
@@ -157,56 +144,6 @@ where
     fn answer(self: Box<Self>, committed: Result<()>) {
         let value = self.value.ok_or_else(|| Error::engine("a write gave no result"));
         (self.answer)(committed.and(value));
-    }
-}
-
-/// What a lease's transaction does on the connection.
-type LeaseCall = Box<dyn FnOnce(&mut Lease<'_>) -> Ended + Send>;
-
-/// Whether the lease's transaction is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
-    No,
-    Yes,
-}
-
-/// The connection as the transaction that leases it sees it.
-pub(crate) struct Lease<'c> {
-    pub(crate) conn: &'c Connection,
-    pub(crate) hub: &'c Hub,
-    pub(crate) effects: &'c mut Effects,
-    pub(crate) heads: &'c mut Heads,
-}
-
-/// A lease that is held; it ends when this is dropped.
-pub(crate) struct LeaseGuard {
-    hub: Arc<Hub>,
-    number: u64,
-}
-
-impl LeaseGuard {
-    /// Runs a call of the transaction.
-    pub(crate) fn call(&self, call: LeaseCall) -> Result<()> {
-        {
-            let mut inbox = self.hub.writer.inbox.lock();
-            match &mut inbox.lease {
-                Some(lease) if lease.number == self.number => lease.calls.push_back(call),
-                _ => return Err(Error::Closed),
-            }
-        }
-        self.hub.writer.arrived.notify_one();
-        Ok(())
-    }
-}
-
-impl Drop for LeaseGuard {
-    fn drop(&mut self) {
-        if let Some(lease) = &mut self.hub.writer.inbox.lock().lease
-            && lease.number == self.number
-        {
-            lease.dropped = true;
-        }
-        self.hub.writer.arrived.notify_one();
     }
 }
 
@@ -259,6 +196,7 @@ impl Writer {
             looks: LOOKS.len(),
             written: 0,
             last_tries: 0,
+            leases: 0,
         };
         std::thread::Builder::new()
             .name("alkstore-writer".to_owned())
@@ -292,7 +230,7 @@ impl Writer {
         }
     }
 
-    fn push(&self, work: Work) -> Result<Place> {
+    pub(crate) fn push(&self, work: Work) -> Result<Place> {
         let place = Arc::new(AtomicU8::new(QUEUED));
         {
             let mut inbox = self.inbox.lock();
@@ -342,33 +280,6 @@ impl Writer {
         let inbox = self.inbox.lock();
         inbox.lease.is_some() || inbox.blocked
     }
-
-    /// Whether a transaction of this store holds the connection.
-    fn serves(&self, close: &Arc<CloseSignal>) -> bool {
-        let inbox = self.inbox.lock();
-        inbox.lease.as_ref().is_some_and(|lease| Arc::ptr_eq(&lease.close, close))
-    }
-
-    /// Ends once no transaction of a closed store holds the connection.
-    pub(crate) async fn lease_ended(&self, close: &Arc<CloseSignal>) {
-        loop {
-            let mut ended = std::pin::pin!(close.lease_ended.notified());
-            ended.as_mut().enable();
-            if !self.serves(close) {
-                return;
-            }
-            ended.await;
-        }
-    }
-
-    /// Leases the connection for a transaction, which has begun when the answer comes.
-    pub(crate) fn lease(
-        &self,
-        close: Arc<CloseSignal>,
-        answer: oneshot::Sender<Result<LeaseGuard>>,
-    ) -> Result<Place> {
-        self.push(Work::Lease(LeaseRequest { answer, close }))
-    }
 }
 
 enum Next {
@@ -381,21 +292,24 @@ enum Next {
 
 enum Taken {
     Group(Vec<Box<dyn Operation>>),
-    Lease(LeaseRequest),
+    Lease(lease::Request),
     Nothing,
 }
 
-enum NextCall {
-    Call(LeaseCall),
-    End,
-}
-
 /// Why a group was not written.
-enum Unwritten {
+pub(crate) enum Unwritten {
     /// The database gave up the transaction, maybe on behalf of one of them.
     GivenUp(Error),
     /// Nobody knows whether it was.
     Unknown(Error),
+}
+
+impl From<Unwritten> for Error {
+    fn from(unwritten: Unwritten) -> Self {
+        match unwritten {
+            Unwritten::GivenUp(error) | Unwritten::Unknown(error) => error,
+        }
+    }
 }
 
 struct Thread {
@@ -410,6 +324,8 @@ struct Thread {
     /// Operations since the last checkpoint.
     written: usize,
     last_tries: u32,
+    /// How many leases there were.
+    leases: u64,
 }
 
 impl Thread {
@@ -500,9 +416,17 @@ impl Thread {
             Err(failure) => return self.refuse(&self.hub.error(failure)),
         }
         self.look_for_commits();
+        if let Err(error) = self.hub.ids.keep(&self.conn) {
+            sql::rollback(&self.conn);
+            return self.refuse(&self.hub.error(error.into()));
+        }
         match self.take() {
             Taken::Group(group) => self.commit_group(group),
-            Taken::Lease(request) => self.serve_lease(request),
+            Taken::Lease(request) => {
+                self.leases += 1;
+                self.written += 1;
+                lease::serve(&self.hub, &self.conn, self.leases, request);
+            }
             Taken::Nothing => sql::rollback(&self.conn),
         }
         if self.written >= CHECKPOINT {
@@ -620,58 +544,12 @@ impl Thread {
         std::mem::forget(undo);
         Ok(results)
     }
-
-    fn serve_lease(&mut self, request: LeaseRequest) {
-        let undo = Undo(&self.conn);
-        let number = self.hub.writer.leases.fetch_add(1, Ordering::Relaxed);
-        let LeaseRequest { answer, close } = request;
-        self.hub.writer.inbox.lock().lease =
-            Some(Serving { number, calls: VecDeque::new(), dropped: false, close });
-        // Where nobody waits any longer, the guard is dropped here, and ends the lease.
-        drop(answer.send(Ok(LeaseGuard { hub: self.hub.clone(), number })));
-        let (mut effects, mut heads) = (Effects::default(), Heads::default());
-        while let NextCall::Call(call) = self.next_call() {
-            let mut lease = Lease {
-                conn: &self.conn,
-                hub: &self.hub,
-                effects: &mut effects,
-                heads: &mut heads,
-            };
-            if call(&mut lease) == Ended::Yes || self.conn.is_autocommit() {
-                break;
-            }
-        }
-        self.written += 1;
-        // What was still asked for hears that the transaction is over.
-        let lease = self.hub.writer.inbox.lock().lease.take();
-        drop(undo);
-        if let Some(lease) = lease {
-            lease.close.lease_ended.notify_waiters();
-        }
-    }
-
-    fn next_call(&self) -> NextCall {
-        let mut inbox = self.hub.writer.inbox.lock();
-        loop {
-            let closing = inbox.closing;
-            let Some(lease) = &mut inbox.lease else { return NextCall::End };
-            if closing || lease.close.is_closed() {
-                return NextCall::End;
-            }
-            if let Some(call) = lease.calls.pop_front() {
-                return NextCall::Call(call);
-            }
-            if lease.dropped {
-                return NextCall::End;
-            }
-            self.hub.writer.arrived.wait(&mut inbox);
-        }
-    }
 }
 
 /// Commits; a failure says whether that is known to have written nothing.
-fn commit(conn: &Connection, hub: &Hub) -> std::result::Result<(), Unwritten> {
-    sql::commit(conn).map_err(|error| {
+pub(crate) fn commit(conn: &Connection, hub: &Hub) -> std::result::Result<(), Unwritten> {
+    let ids = hub.ids.given();
+    let committed = sql::commit(conn).map_err(|error| {
         let failure = Failure::from(error);
         let unknown = failure.code() == Some(ErrorCode::SystemIoFailure);
         match hub.error(failure) {
@@ -680,18 +558,11 @@ fn commit(conn: &Connection, hub: &Hub) -> std::result::Result<(), Unwritten> {
             }
             error => Unwritten::GivenUp(error),
         }
-    })
-}
-
-impl Lease<'_> {
-    /// Commits the transaction and tells what it changed.
-    pub(crate) fn commit(&mut self) -> Result<()> {
-        commit(self.conn, self.hub).map_err(|unwritten| match unwritten {
-            Unwritten::GivenUp(error) | Unwritten::Unknown(error) => error,
-        })?;
-        self.hub.fire(self.conn, self.effects);
-        Ok(())
+    });
+    if committed.is_ok() {
+        hub.ids.kept(ids);
     }
+    committed
 }
 
 /// Rolls back what is still open.

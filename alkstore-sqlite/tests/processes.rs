@@ -1,4 +1,4 @@
-//! Several processes on one file. A test runs itself again as each of the others.
+//! Several processes on one file.
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -8,31 +8,20 @@
 
 #[path = "support/directory.rs"]
 mod directory;
+#[path = "support/process.rs"]
+mod process;
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::path::Path;
 use std::time::Duration;
 
 use alkstore_core::{Offset, StoreExt};
 use alkstore_sqlite::rusqlite::Connection;
 use alkstore_sqlite::{Durability, SqliteStore};
 use directory::directory;
+use process::{Other, file};
 
-/// What tells a process that it is one of the others, and on which file.
-const FILE: &str = "ALKSTORE_TEST_FILE";
-
-fn file() -> Option<PathBuf> {
-    std::env::var_os(FILE).map(Into::into)
-}
-
-/// Runs this test again, in a process of its own.
-fn another(test: &str, path: &Path) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
-        .env(FILE, path)
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap()
+fn another(test: &str, path: &Path) -> Other {
+    Other::start(process::command(test, path))
 }
 
 async fn open(path: &Path) -> SqliteStore {
@@ -63,7 +52,7 @@ async fn sixteen_processes_open_a_fresh_file_at_once() {
     let others: Vec<_> =
         (0..16).map(|_| another("sixteen_processes_open_a_fresh_file_at_once", &path)).collect();
     for mut other in others {
-        assert!(other.wait().unwrap().success());
+        assert!(other.0.wait().unwrap().success());
     }
     let store = open(&path).await;
     assert_eq!(store.queue("q").unwrap().stats().await.unwrap().ready, 16);
@@ -135,76 +124,7 @@ async fn another_process_wakes_every_kind_of_waiter() {
         assert_eq!(message.payload.decode::<u32>().unwrap(), round);
     }
     calls.enqueue(&0).await.unwrap();
-    assert!(other.wait().unwrap().success());
+    assert!(other.0.wait().unwrap().success());
     store.close().await.unwrap();
-    assert_whole(&path);
-}
-
-#[tokio::test]
-async fn processes_that_are_killed_lose_and_repeat_nothing() {
-    const JOBS: u32 = 400;
-    let opts = || {
-        alkstore_core::QueueOpts::new()
-            .visibility_timeout(Duration::from_millis(500))
-            .max_attempts(1_000)
-    };
-    let settle =
-        |id: i64| move |conn: &Connection| conn.execute("INSERT INTO done (id) VALUES (?1)", [id]);
-    if let Some(path) = file() {
-        let store = open(&path).await;
-        let queue = store.queue_with("q", opts()).unwrap();
-        loop {
-            let mut job = queue.next("other").await.unwrap();
-            let mut tx = store.begin_tx().await.unwrap();
-            if job.ack_tx(&mut tx).await.is_err() {
-                continue;
-            }
-            let sql = tx.engine::<alkstore_sqlite::SqliteTx>().unwrap();
-            sql.run(settle(job.id().get())).await.unwrap().unwrap();
-            store.stream("log").unwrap().publish_tx(&mut tx, &1, Default::default()).await.unwrap();
-            tx.commit().await.unwrap();
-        }
-    }
-    let directory = directory();
-    let path = directory.path().join("app.db");
-    let store = open(&path).await;
-    Connection::open(&path)
-        .unwrap()
-        .execute_batch("CREATE TABLE done (id INTEGER PRIMARY KEY)")
-        .unwrap();
-    let queue = store.queue_with("q", opts()).unwrap();
-    let start = || another("processes_that_are_killed_lose_and_repeat_nothing", &path);
-    let mut others = [start(), start()];
-    let mut ids = Vec::new();
-    for round in 0..JOBS {
-        ids.push(queue.enqueue(&round).await.unwrap().get());
-        if round % 50 == 49 {
-            let other = &mut others[(round / 50 % 2) as usize];
-            other.kill().unwrap();
-            other.wait().unwrap();
-            *other = start();
-        }
-    }
-    within(async {
-        while store.stream("log").unwrap().info().await.unwrap().last.get() < i64::from(JOBS) {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    for mut other in others {
-        other.kill().unwrap();
-        other.wait().unwrap();
-    }
-    let stats = queue.stats().await.unwrap();
-    assert_eq!((stats.ready, stats.claimed, stats.dead), (0, 0, 0));
-    let events = store.stream("log").unwrap().read(Offset::START, 10_000).await.unwrap();
-    let offsets: Vec<_> = events.iter().map(|event| event.offset.get()).collect();
-    assert_eq!(offsets, (1..=i64::from(JOBS)).collect::<Vec<_>>(), "contiguous, none twice");
-    store.close().await.unwrap();
-    let conn = Connection::open(&path).unwrap();
-    let mut done = conn.prepare("SELECT id FROM done ORDER BY id").unwrap();
-    let done: Vec<i64> =
-        done.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
-    assert_eq!(done, ids);
     assert_whole(&path);
 }

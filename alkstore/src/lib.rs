@@ -50,6 +50,8 @@
 //! which has to be 3.51.3 or newer.
 
 mod config;
+#[cfg(all(doctest, feature = "sqlite-unbundled", feature = "testing"))]
+mod guide;
 #[cfg(feature = "mem")]
 mod memory;
 #[cfg(feature = "metrics")]
@@ -60,6 +62,8 @@ mod params;
 pub mod prelude;
 #[cfg(feature = "sqlite-unbundled")]
 mod sqlite;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod url;
 #[cfg(feature = "worker")]
 pub mod worker;

@@ -2,6 +2,7 @@
 
 mod claim;
 mod dead;
+mod ids;
 mod insert;
 mod read;
 mod row;
@@ -18,7 +19,8 @@ use crate::store::SqliteStore;
 use crate::wake::ALL;
 
 pub(crate) use dead::maintain;
-pub(crate) use insert::{fire, insert_jobs};
+pub(crate) use ids::Ids;
+pub(crate) use insert::fire;
 pub(crate) use read::find_job;
 pub(crate) use settle::settle_job;
 
@@ -74,7 +76,7 @@ impl QueueStore for SqliteStore {
         jobs: Vec<JobSpec>,
     ) -> Result<Vec<JobId>> {
         let (queue, opts) = (queue.clone(), opts.clone());
-        self.open.write(move |write| insert_jobs(write, &queue, &opts, &jobs)).await
+        self.open.write(move |write| insert::insert_jobs(write, &queue, &opts, &jobs)).await
     }
 
     async fn claim_jobs(
