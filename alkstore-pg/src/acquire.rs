@@ -64,8 +64,7 @@ impl Returns {
 }
 
 /// How something is given back.
-pub(crate) type GiveBack =
-    Box<dyn for<'c> Fn(Sql<'c>) -> BoxFuture<'c, Outcome<()>> + Send + Sync>;
+pub(crate) type GiveBack = Box<dyn for<'c> Fn(Sql<'c>) -> BoxFuture<'c, Outcome<()>> + Send + Sync>;
 
 /// Gives something back without waiting.
 pub(crate) fn give_back(open: &Arc<Open>, run: GiveBack) {

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
-use alkstore_core::{ChannelName, Error, Listener, ListenerSender, Message, NotifyStore, Payload, Result};
+use alkstore_core::{
+    ChannelName, Error, Listener, ListenerSender, Message, NotifyStore, Payload, Result,
+};
 use async_trait::async_trait;
 
 use crate::error::Outcome;

@@ -6,9 +6,9 @@ use std::fmt::Write;
 
 use alkstore_core::{Headers, Payload};
 use parking_lot::RwLock;
+use sqlx::Postgres;
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::query::Query;
-use sqlx::Postgres;
 use sqlx::{AssertSqlSafe, Row, SqlSafeStr, SqlStr};
 
 use crate::error::Outcome;

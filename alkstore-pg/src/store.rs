@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use alkstore_core::{
-    BoxFuture, Error, Limits, ListenerLimits, LockRef, MaintenancePage, Result, Store, StoreBase,
-    StoreId, WeakStore,
+    BoxFuture, Error, JobId, Limits, ListenerLimits, LockRef, MaintenancePage, Result, Settlement,
+    Store, StoreBase, StoreId, WeakStore,
 };
 use async_trait::async_trait;
 use futures_util::future::{Either, select};
@@ -24,11 +24,12 @@ use tokio_util::task::TaskTracker;
 use crate::acquire::Returns;
 use crate::clock::{Clock, pause};
 use crate::error::{Outcome, Stage};
+use crate::gather::Gather;
 use crate::listen::Listening;
 use crate::migrate;
 use crate::notify::Listeners;
 use crate::pool::{Conn, Pool, PoolOptions};
-use crate::queue;
+use crate::queue::{self, Answer, NewRow};
 use crate::sql::{Sql, Texts};
 use crate::wake::{CloseSignal, Topics};
 
@@ -201,7 +202,9 @@ impl PgStoreBuilder {
         {
             Ok(opened) => opened.map_err(|failure| failure.into_error(Stage::Harmless))?,
             Err(_) => {
-                return Err(Error::unavailable("the server didn't answer while the store was opened"));
+                return Err(Error::unavailable(
+                    "the server didn't answer while the store was opened",
+                ));
             }
         };
         conn.put_back();
@@ -217,6 +220,8 @@ impl PgStoreBuilder {
                 listening: Listening::new(listen),
                 close: Arc::default(),
                 returns: Returns::default(),
+                inserts: queue::inserts(),
+                acks: queue::acks(),
                 leadership: Mutex::new(None),
                 tasks: TaskTracker::new(),
                 runtime: Handle::current(),
@@ -314,6 +319,8 @@ pub(crate) struct Open {
     pub(crate) listening: Listening,
     pub(crate) close: Arc<CloseSignal>,
     pub(crate) returns: Returns,
+    pub(crate) inserts: Gather<NewRow, JobId>,
+    pub(crate) acks: Gather<Settlement, Answer>,
     /// The scheduler's lease, where a runner of this store took it.
     pub(crate) leadership: Mutex<Option<LockRef>>,
     tasks: TaskTracker,
@@ -393,7 +400,10 @@ impl PgData {
 }
 
 /// Work on a connection, to be done again where another transaction was in the way.
-pub(crate) trait Work<T>: for<'c> Fn(Sql<'c>) -> BoxFuture<'c, Outcome<T>> + Send + Sync {}
+pub(crate) trait Work<T>:
+    for<'c> Fn(Sql<'c>) -> BoxFuture<'c, Outcome<T>> + Send + Sync
+{
+}
 
 impl<T, F> Work<T> for F where F: for<'c> Fn(Sql<'c>) -> BoxFuture<'c, Outcome<T>> + Send + Sync {}
 
