@@ -13,7 +13,8 @@ async fn orders_and_what_follows_from_them_commit_together_or_not_at_all() {
     let cluster = Cluster::shared();
     let mut connection = PgConnection::connect(&cluster.url()).await.unwrap();
     connection.execute("CREATE DATABASE shop").await.unwrap();
-    let url = cluster.url().replace("/postgres", "/shop");
+    let url = cluster.url();
+    let url = format!("{}/shop", url.rsplit_once('/').unwrap().0);
     let told = orders::run(&url).await.unwrap();
     let (placed, rest) = told.split_at(2);
     let (failed, rest) = rest.split_at(2);
