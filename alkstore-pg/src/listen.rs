@@ -161,7 +161,9 @@ impl Ear {
                 Some(Ok(listener)) => {
                     wait = FIRST_PAUSE;
                     self.state.send_replace(State::Listening);
-                    self.look_again(heard_before);
+                    if heard_before {
+                        self.look_again();
+                    }
                     heard_before = true;
                     let close = self.close.clone();
                     unless(close.closed(), self.hear(listener)).await;
@@ -200,12 +202,10 @@ impl Ear {
     }
 
     /// What was committed while nobody listened is found by looking.
-    fn look_again(&self, heard_before: bool) {
+    fn look_again(&self) {
         if let Some(open) = self.open.upgrade() {
             open.topics.lock().wake_everyone();
-            if heard_before {
-                notify::lost(&open);
-            }
+            notify::lost(&open);
         }
     }
 

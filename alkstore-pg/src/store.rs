@@ -39,6 +39,9 @@ const DEFAULT_SAFETY_POLL: Duration = Duration::from_secs(30);
 const DEFAULT_CONNECTIONS: u32 = 10;
 const DEFAULT_SCHEMA: &str = "alkstore";
 
+/// How long a server may take to let a connection in.
+const CONNECT: Duration = Duration::from_secs(5);
+
 /// How often a waiter looks for itself where nothing wakes it.
 const POLL: Duration = Duration::from_millis(250);
 
@@ -193,7 +196,7 @@ impl PgStoreBuilder {
             PoolOptions {
                 max: options.max_connections,
                 wait: options.lock_timeout,
-                connect: options.operation_timeout,
+                connect: options.operation_timeout.min(CONNECT),
             },
         );
         let mut conn = pool.acquire().await?;
@@ -387,16 +390,12 @@ impl PgStore {
 pub struct PgData(Weak<Open>);
 
 impl PgData {
-    /// Reads the server's clock and wakes everything that waits on the store, for no reason: a
-    /// test that moves the clock may want every waiter to look again.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe.
-    pub fn wake_all(&self) {
+    /// Says what the server's clock shows, which is taken to stand still from now on, and wakes
+    /// everything that waits on the store, for no reason: it may want to look again.
+    pub fn set_clock(&self, micros_since_1970: i64) {
         if let Some(open) = self.0.upgrade() {
+            open.clock.stand_still(micros_since_1970);
             open.topics.lock().wake_everyone();
-            open.clock.moved();
         }
     }
 }
@@ -468,9 +467,18 @@ impl Open {
 
     /// Does work on a connection of the pool; again where another transaction was in the way.
     pub(crate) async fn on_connection<T>(&self, stage: Stage, work: &impl Work<T>) -> Result<T> {
+        self.on_this(self.pool.acquire().await?, stage, work).await
+    }
+
+    /// As [`on_connection`](Self::on_connection), with a connection to begin with.
+    pub(crate) async fn on_this<T>(
+        &self,
+        mut conn: Conn,
+        stage: Stage,
+        work: &impl Work<T>,
+    ) -> Result<T> {
         let mut tries = 1;
         loop {
-            let mut conn = self.pool.acquire().await?;
             let done = timeout(self.options.operation_timeout, self.once(&mut conn, work)).await;
             let failure = match done {
                 Ok(Ok(value)) => {
@@ -493,6 +501,7 @@ impl Open {
             }
             pause(Duration::from_millis(fastrand::u64(1..=10 * u64::from(tries)))).await;
             tries += 1;
+            conn = self.pool.acquire().await?;
         }
     }
 
