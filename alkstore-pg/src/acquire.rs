@@ -12,7 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::clock::pause;
 use crate::error::{Outcome, Stage};
 use crate::sql::Sql;
-use crate::store::Open;
+use crate::store::{Open, unless};
 
 /// How long a call waits for what is on its way back.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -64,8 +64,7 @@ impl Returns {
 }
 
 /// How something is given back.
-pub(crate) type GiveBack =
-    Box<dyn for<'c> Fn(Sql<'c>) -> BoxFuture<'c, Outcome<()>> + Send + Sync>;
+pub(crate) type GiveBack = Box<dyn for<'c> Fn(Sql<'c>) -> BoxFuture<'c, Outcome<()>> + Send + Sync>;
 
 /// Gives something back without waiting.
 pub(crate) fn give_back(open: &Arc<Open>, run: GiveBack) {
@@ -127,7 +126,13 @@ impl Open {
         let open = self.clone();
         self.spawn(async move {
             let mut caller_gone = caller_gone;
-            let outcome = open.on_connection(Stage::Sent, &run).await;
+            let mut answer = answer;
+            // Once it is sent it comes to its end.
+            let Some(conn) = unless(answer.closed(), open.pool.acquire()).await else { return };
+            let outcome = match conn {
+                Ok(conn) => open.on_this(conn, Stage::Sent, &run).await,
+                Err(error) => Err(error),
+            };
             let under_way = caller_gone.try_recv().ok();
             let handed = outcome.map(|value| Handed {
                 value: Some((value, return_it)),

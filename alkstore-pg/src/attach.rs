@@ -90,8 +90,7 @@ fn refused(found: &str, expected: &str) -> Error {
 async fn look(open: &Open, conn: &mut PgConnection) -> Outcome<(String, Option<i64>)> {
     let mut sql = Sql { conn, texts: &open.texts };
     let patience = open.options.lock_timeout.as_millis().clamp(1, i32::MAX.unsigned_abs().into());
-    let statement =
-        sql.query(WHERE).bind(open.texts.fill("{s}.meta")).bind(patience.to_string());
+    let statement = sql.query(WHERE).bind(open.texts.fill("{s}.meta")).bind(patience.to_string());
     let row = sql.one(statement).await?;
     let isolation = row.try_get(0)?;
     if !row.try_get::<bool, _>(1)? {

@@ -2,17 +2,12 @@
 //! passed since on this process's monotonic clock.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use alkstore_core::Timestamp;
 use futures_util::future::select;
 use parking_lot::Mutex;
-use sqlx::Row;
 use tokio::sync::Notify;
-use tokio::time::timeout;
-
-use crate::store::Open;
 
 /// Waits in real time.
 #[expect(clippy::disallowed_methods, reason = "the engine's one timer")]
@@ -38,65 +33,53 @@ pub(crate) struct Clock {
 struct Reading {
     /// Microseconds since 1970.
     us: i64,
-    at: Instant,
+    /// When it was read; a clock that a test moves stands still in between.
+    at: Option<Instant>,
+}
+
+impl Reading {
+    fn now(self) -> Duration {
+        let since = self.at.map_or(Duration::ZERO, |at| instant().saturating_duration_since(at));
+        Duration::from_micros(self.us.max(0).unsigned_abs()).saturating_add(since)
+    }
 }
 
 impl Clock {
     pub(crate) fn new(us: i64) -> Self {
-        Self { reading: Mutex::new(Reading { us, at: instant() }), moved: Notify::new() }
+        let reading = Reading { us, at: Some(instant()) };
+        Self { reading: Mutex::new(reading), moved: Notify::new() }
     }
 
     /// What the server's clock showed just now.
     pub(crate) fn learn(&self, us: i64) {
-        *self.reading.lock() = Reading { us, at: instant() };
+        let mut reading = self.reading.lock();
+        if reading.at.is_some() {
+            *reading = Reading { us, at: Some(instant()) };
+        }
+    }
+
+    /// What the server's clock shows until it is moved.
+    pub(crate) fn stand_still(&self, us: i64) {
+        *self.reading.lock() = Reading { us, at: None };
+        self.moved.notify_waiters();
     }
 
     /// How long it is until an instant.
     pub(crate) fn until(&self, at: Timestamp) -> Duration {
-        let Reading { us, at: read } = *self.reading.lock();
-        let wanted = Duration::from_millis(at.as_millis().unsigned_abs());
-        let read_then = Duration::from_micros(us.max(0).unsigned_abs());
-        wanted.saturating_sub(read_then).saturating_sub(instant().saturating_duration_since(read))
+        let now = self.reading.lock().now();
+        at.since(Timestamp::EPOCH).saturating_sub(now)
     }
 
-    /// The server's clock was moved: whoever sleeps asks it.
-    pub(crate) fn moved(&self) {
-        self.moved.notify_waiters();
-    }
-}
-
-const NOW: &str = "SELECT {s}.clock_us()";
-
-/// How long a sleeper waits for a server that may be away.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-impl Open {
-    /// The server's clock, where it can be had.
-    async fn ask_clock(self: &Arc<Self>) -> Option<i64> {
-        let asked = self.read(|mut sql| {
-            Box::pin(async move {
-                let statement = sql.query(NOW);
-                Ok(sql.one(statement).await?.try_get::<i64, _>(0)?)
-            })
-        });
-        let us = timeout(PATIENCE, asked).await.ok()?.ok()?;
-        self.clock.learn(us);
-        Some(us)
-    }
-
-    /// Sleeps on the server's clock; without a server by this process's.
-    pub(crate) async fn sleep(self: &Arc<Self>, duration: Duration) {
-        let Some(us) = self.ask_clock().await else { return pause(duration).await };
-        let begun = Timestamp::EPOCH.plus(Duration::from_micros(us.max(0).unsigned_abs()));
-        let until = begun.plus(duration);
+    pub(crate) async fn sleep(&self, duration: Duration) {
+        let until = Timestamp::EPOCH.plus(self.reading.lock().now()).plus(duration);
         loop {
-            let mut moved = pin!(self.clock.moved.notified());
+            let mut moved = pin!(self.moved.notified());
             moved.as_mut().enable();
-            let rest = self.clock.until(until).min(LONGEST_SLEEP);
-            select(moved, pin!(pause(rest.max(Duration::from_millis(1))))).await;
-            if self.ask_clock().await.is_none() || self.clock.until(until).is_zero() {
+            let rest = self.until(until);
+            if rest.is_zero() {
                 return;
             }
+            select(moved, pin!(pause(rest.min(LONGEST_SLEEP)))).await;
         }
     }
 }

@@ -79,9 +79,7 @@ impl Failure {
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Sql(sqlx::Error::Io(_)) => true,
-            _ => self
-                .code()
-                .is_some_and(|code| code.starts_with("57P") || code.starts_with("53")),
+            _ => self.code().is_some_and(|code| code.starts_with("57P") || code.starts_with("53")),
         }
     }
 
@@ -117,21 +115,34 @@ fn answered(code: &str, error: sqlx::Error, stage: Stage) -> Error {
         return Error::CommitUnknown { message, source: boxed(error) };
     }
     let unavailable = match code {
-        "55P03" => Some("somebody else's transaction held what was needed for longer than the lock timeout".to_owned()),
+        "55P03" => Some(
+            "somebody else's transaction held what was needed for longer than the lock timeout"
+                .to_owned(),
+        ),
         "57014" => Some(format!("the server cancelled the statement: {text}")),
         READ_ONLY => Some(format!("the server can't be written, it stands by: {text}")),
-        _ if REPEATED.contains(&code) => Some(format!("another transaction was in the way: {text}")),
-        _ if code.starts_with("57P") || code.starts_with("53") || is_lost(code) => Some(text.clone()),
+        _ if REPEATED.contains(&code) => {
+            Some(format!("another transaction was in the way: {text}"))
+        }
+        _ if code.starts_with("57P") || code.starts_with("53") || is_lost(code) => {
+            Some(text.clone())
+        }
         _ => None,
     };
     if let Some(message) = unavailable {
         return Error::Unavailable { message, source: boxed(error) };
     }
     let message = match code {
-        "28P01" | "28000" => format!("the server refused the login: {text}; check the user and the password of the URL"),
+        "28P01" | "28000" => format!(
+            "the server refused the login: {text}; check the user and the password of the URL"
+        ),
         "3D000" => format!("{text}; create the database, or name another one in the URL"),
-        "42501" => format!("{text}; the role needs CREATE on the database to make the schema, and USAGE on the schema and all privileges on what is in it to use it"),
-        "42P01" | "42883" | "3F000" => format!("{text}; the store's schema was dropped or changed under it: open the store again"),
+        "42501" => format!(
+            "{text}; the role needs CREATE on the database to make the schema, and USAGE on the schema and all privileges on what is in it to use it"
+        ),
+        "42P01" | "42883" | "3F000" => format!(
+            "{text}; the store's schema was dropped or changed under it: open the store again"
+        ),
         "25P02" | "25P01" => format!("the transaction is over: {text}"),
         _ => text,
     };
@@ -142,7 +153,10 @@ fn answered(code: &str, error: sqlx::Error, stage: Stage) -> Error {
 fn unanswered(error: sqlx::Error, stage: Stage) -> Error {
     let text = error.to_string();
     match &error {
-        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed | sqlx::Error::BeginFailed => match stage {
+        sqlx::Error::Io(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::BeginFailed => match stage {
             Stage::Sent => Error::CommitUnknown {
                 message: format!("the connection was lost: {text}"),
                 source: boxed(error),
@@ -153,7 +167,9 @@ fn unanswered(error: sqlx::Error, stage: Stage) -> Error {
             },
         },
         sqlx::Error::Tls(_) => Error::Engine {
-            message: format!("{text}; turn on one of the TLS features of alkstore-pg, or choose another sslmode"),
+            message: format!(
+                "{text}; turn on one of the TLS features of alkstore-pg, or choose another sslmode"
+            ),
             source: boxed(error),
         },
         _ => Error::Engine { message: text, source: boxed(error) },

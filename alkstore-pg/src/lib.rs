@@ -25,6 +25,7 @@ mod acquire;
 mod attach;
 mod clock;
 mod error;
+mod gather;
 mod listen;
 mod lock;
 mod migrate;

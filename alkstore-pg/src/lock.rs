@@ -28,11 +28,8 @@ async fn acquire(
     owner: &LocalName,
     ttl: Lease,
 ) -> Outcome<(Acquired, i64)> {
-    let statement = sql
-        .query(ACQUIRE)
-        .bind(name.to_string())
-        .bind(owner.to_string())
-        .bind(ttl.as_millis());
+    let statement =
+        sql.query(ACQUIRE).bind(name.to_string()).bind(owner.to_string()).bind(ttl.as_millis());
     let row = sql.one(statement).await?;
     let until = Timestamp::from_millis(row.try_get(2)?);
     let acquired = if row.try_get(0)? {
@@ -53,11 +50,8 @@ fn lost(lock: &LockRef) -> Error {
 }
 
 async fn renew(sql: &mut Sql<'_>, lock: &LockRef, ttl: Lease) -> Outcome<Timestamp> {
-    let statement = sql
-        .query(RENEW)
-        .bind(lock.name.to_string())
-        .bind(token(lock))
-        .bind(ttl.as_millis());
+    let statement =
+        sql.query(RENEW).bind(lock.name.to_string()).bind(token(lock)).bind(ttl.as_millis());
     let until: Option<i64> = sql.one(statement).await?.try_get(0)?;
     until.map(Timestamp::from_millis).ok_or_else(|| lost(lock).into())
 }

@@ -60,7 +60,10 @@ pub(crate) async fn open(conn: &mut Conn, texts: &Texts) -> Outcome<Opened> {
 
 async fn check_and_migrate(conn: &mut PgConnection, texts: &Texts) -> Outcome<Opened> {
     if !is_current(version(conn, texts).await?, texts)? {
-        let patience = format!("SET LOCAL lock_timeout = {0}; SET LOCAL statement_timeout = {0}", PATIENCE.as_millis());
+        let patience = format!(
+            "SET LOCAL lock_timeout = {0}; SET LOCAL statement_timeout = {0}",
+            PATIENCE.as_millis()
+        );
         conn.execute(AssertSqlSafe(patience)).await?;
         one(conn, ALONE, &texts.schema).await?;
         // Somebody else may have come first.
@@ -69,9 +72,7 @@ async fn check_and_migrate(conn: &mut PgConnection, texts: &Texts) -> Outcome<Op
             migrate(conn, texts, found).await?;
         }
     }
-    let known = texts.fill(
-        "SELECT value, {s}.clock_us() FROM {s}.meta WHERE key = 'identity'",
-    );
+    let known = texts.fill("SELECT value, {s}.clock_us() FROM {s}.meta WHERE key = 'identity'");
     let row = conn.fetch_one(AssertSqlSafe(known)).await?;
     Ok(Opened { identity: row.try_get(0)?, us: row.try_get(1)? })
 }

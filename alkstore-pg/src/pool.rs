@@ -93,7 +93,7 @@ impl Pool {
 
     /// A new connection; a server that is about to be there is waited for.
     pub(crate) async fn connect(&self) -> Result<PgConnection> {
-        let patience = self.options.connect.min(self.options.wait);
+        let patience = self.options.connect;
         let mut last = None;
         let attempts = async {
             let mut wait = Duration::from_millis(20);

@@ -33,9 +33,8 @@ const TICK: &str = "SELECT fired, next_at, us FROM {s}.tick_schedules()";
 /// Reads `@every <n><unit>` as milliseconds.
 fn every(spec: &str) -> Result<i64> {
     let invalid = |reason| Error::InvalidSpec { spec: spec.to_owned(), reason };
-    let rest = spec
-        .strip_prefix("@every ")
-        .ok_or_else(|| invalid("it doesn't begin with \"@every \""))?;
+    let rest =
+        spec.strip_prefix("@every ").ok_or_else(|| invalid("it doesn't begin with \"@every \""))?;
     let unit = match rest.chars().next_back() {
         None => return Err(invalid("the number is missing")),
         Some('s') => 1_000,
@@ -182,7 +181,8 @@ mod tests {
     #[test]
     fn a_period_ends_at_ten_years_and_never_overflows() {
         assert_eq!(every("@every 3650d").unwrap(), MAX_PERIOD);
-        for spec in ["@every 3651d", "@every 99999999999999999999s", "@every 9223372036854775807d"] {
+        for spec in ["@every 3651d", "@every 99999999999999999999s", "@every 9223372036854775807d"]
+        {
             assert!(matches!(every(spec), Err(Error::InvalidSpec { .. })), "{spec}");
         }
     }

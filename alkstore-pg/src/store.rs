@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use alkstore_core::{
-    BoxFuture, Error, Limits, ListenerLimits, LockRef, MaintenancePage, Result, Store, StoreBase,
-    StoreId, WeakStore,
+    BoxFuture, Error, JobId, Limits, ListenerLimits, LockRef, MaintenancePage, Result, Settlement,
+    Store, StoreBase, StoreId, WeakStore,
 };
 use async_trait::async_trait;
 use futures_util::future::{Either, select};
@@ -24,11 +24,12 @@ use tokio_util::task::TaskTracker;
 use crate::acquire::Returns;
 use crate::clock::{Clock, pause};
 use crate::error::{Outcome, Stage};
+use crate::gather::Gather;
 use crate::listen::Listening;
 use crate::migrate;
 use crate::notify::Listeners;
 use crate::pool::{Conn, Pool, PoolOptions};
-use crate::queue;
+use crate::queue::{self, Answer, NewRow};
 use crate::sql::{Sql, Texts};
 use crate::wake::{CloseSignal, Topics};
 
@@ -37,6 +38,9 @@ const DEFAULT_OPERATION_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_SAFETY_POLL: Duration = Duration::from_secs(30);
 const DEFAULT_CONNECTIONS: u32 = 10;
 const DEFAULT_SCHEMA: &str = "alkstore";
+
+/// How long a server may take to let a connection in.
+const CONNECT: Duration = Duration::from_secs(5);
 
 /// How often a waiter looks for itself where nothing wakes it.
 const POLL: Duration = Duration::from_millis(250);
@@ -192,7 +196,7 @@ impl PgStoreBuilder {
             PoolOptions {
                 max: options.max_connections,
                 wait: options.lock_timeout,
-                connect: options.operation_timeout,
+                connect: options.operation_timeout.min(CONNECT),
             },
         );
         let mut conn = pool.acquire().await?;
@@ -201,7 +205,9 @@ impl PgStoreBuilder {
         {
             Ok(opened) => opened.map_err(|failure| failure.into_error(Stage::Harmless))?,
             Err(_) => {
-                return Err(Error::unavailable("the server didn't answer while the store was opened"));
+                return Err(Error::unavailable(
+                    "the server didn't answer while the store was opened",
+                ));
             }
         };
         conn.put_back();
@@ -217,6 +223,8 @@ impl PgStoreBuilder {
                 listening: Listening::new(listen),
                 close: Arc::default(),
                 returns: Returns::default(),
+                inserts: queue::inserts(),
+                acks: queue::acks(),
                 leadership: Mutex::new(None),
                 tasks: TaskTracker::new(),
                 runtime: Handle::current(),
@@ -277,6 +285,8 @@ fn connect_options(
         ("lock_timeout", millis(lock_timeout)),
         ("statement_timeout", millis(options.operation_timeout)),
         ("jit", "off".to_owned()),
+        // Whatever the role's default is.
+        ("default_transaction_read_only", "off".to_owned()),
     ]))
 }
 
@@ -314,6 +324,8 @@ pub(crate) struct Open {
     pub(crate) listening: Listening,
     pub(crate) close: Arc<CloseSignal>,
     pub(crate) returns: Returns,
+    pub(crate) inserts: Gather<NewRow, JobId>,
+    pub(crate) acks: Gather<Settlement, Answer>,
     /// The scheduler's lease, where a runner of this store took it.
     pub(crate) leadership: Mutex<Option<LockRef>>,
     tasks: TaskTracker,
@@ -378,22 +390,21 @@ impl PgStore {
 pub struct PgData(Weak<Open>);
 
 impl PgData {
-    /// Reads the server's clock and wakes everything that waits on the store, for no reason: a
-    /// test that moves the clock may want every waiter to look again.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe.
-    pub fn wake_all(&self) {
+    /// Says what the server's clock shows, which is taken to stand still from now on, and wakes
+    /// everything that waits on the store, for no reason: it may want to look again.
+    pub fn set_clock(&self, micros_since_1970: i64) {
         if let Some(open) = self.0.upgrade() {
+            open.clock.stand_still(micros_since_1970);
             open.topics.lock().wake_everyone();
-            open.clock.moved();
         }
     }
 }
 
 /// Work on a connection, to be done again where another transaction was in the way.
-pub(crate) trait Work<T>: for<'c> Fn(Sql<'c>) -> BoxFuture<'c, Outcome<T>> + Send + Sync {}
+pub(crate) trait Work<T>:
+    for<'c> Fn(Sql<'c>) -> BoxFuture<'c, Outcome<T>> + Send + Sync
+{
+}
 
 impl<T, F> Work<T> for F where F: for<'c> Fn(Sql<'c>) -> BoxFuture<'c, Outcome<T>> + Send + Sync {}
 
@@ -456,9 +467,18 @@ impl Open {
 
     /// Does work on a connection of the pool; again where another transaction was in the way.
     pub(crate) async fn on_connection<T>(&self, stage: Stage, work: &impl Work<T>) -> Result<T> {
+        self.on_this(self.pool.acquire().await?, stage, work).await
+    }
+
+    /// As [`on_connection`](Self::on_connection), with a connection to begin with.
+    pub(crate) async fn on_this<T>(
+        &self,
+        mut conn: Conn,
+        stage: Stage,
+        work: &impl Work<T>,
+    ) -> Result<T> {
         let mut tries = 1;
         loop {
-            let mut conn = self.pool.acquire().await?;
             let done = timeout(self.options.operation_timeout, self.once(&mut conn, work)).await;
             let failure = match done {
                 Ok(Ok(value)) => {
@@ -481,6 +501,7 @@ impl Open {
             }
             pause(Duration::from_millis(fastrand::u64(1..=10 * u64::from(tries)))).await;
             tries += 1;
+            conn = self.pool.acquire().await?;
         }
     }
 

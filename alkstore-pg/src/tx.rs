@@ -5,8 +5,9 @@ use std::any::Any;
 use std::sync::Arc;
 
 use alkstore_core::{
-    BoxFuture, ChannelName, EngineTx, Error, Event, EventSpec, JobId, JobRecord, JobSpec, LocalName, Offset,
-    Payload, QueueName, QueueOpts, Result, Settled, Settlement, StreamName, TxStore,
+    BoxFuture, ChannelName, EngineTx, Error, Event, EventSpec, JobId, JobRecord, JobSpec,
+    LocalName, Offset, Payload, QueueName, QueueOpts, Result, Settled, Settlement, StreamName,
+    TxStore,
 };
 use async_trait::async_trait;
 use sqlx::postgres::{PgConnection, PgTransactionManager};
@@ -22,7 +23,9 @@ use crate::sql::Sql;
 use crate::store::{Open, PgStore};
 use crate::{notify, queue, stream};
 
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+/// It doesn't ask for a transaction that writes: a server that stands by would refuse to begin one,
+/// and it can be read.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 const ASSERT: &str = "SELECT {s}.assert_tx($1)";
 
@@ -36,11 +39,7 @@ pub(crate) async fn begin_plain(conn: &mut PgConnection) -> Outcome<()> {
 
 /// Begins a transaction with the store's timeouts where the connection hasn't got them, and with a
 /// mark that ends with it.
-pub(crate) async fn begin(
-    conn: &mut PgConnection,
-    open: &Open,
-    mark: Option<&str>,
-) -> Outcome<()> {
+pub(crate) async fn begin(conn: &mut PgConnection, open: &Open, mark: Option<&str>) -> Outcome<()> {
     let mut text = BEGIN.to_owned();
     if open.options.pooled {
         let options = &open.options;
@@ -274,8 +273,8 @@ macro_rules! engine_tx {
             self.inside()
                 .run(move |mut sql| {
                     Box::pin(async move {
-                        let batch = queue::Batch::new(&queue, &opts, &jobs)?;
-                        queue::insert_jobs(&mut sql, &batch).await
+                        let rows = queue::rows(&queue, &opts, jobs)?;
+                        queue::insert_jobs(&mut sql, &rows).await
                     })
                 })
                 .await

@@ -196,6 +196,6 @@ impl WakeStore for PgStore {
 
     async fn sleep(&self, duration: Duration) -> Result<()> {
         let open = &self.open;
-        open.close.unless_closed(open.sleep(duration)).await
+        open.close.unless_closed(open.clock.sleep(duration)).await
     }
 }

@@ -71,11 +71,8 @@ async fn claim(
     worker: &LocalName,
     max: usize,
 ) -> Outcome<(Claimed, i64)> {
-    let statement = sql
-        .query(CLAIM)
-        .bind(queue.to_string())
-        .bind(worker.to_string())
-        .bind(sql::extent(max));
+    let statement =
+        sql.query(CLAIM).bind(queue.to_string()).bind(worker.to_string()).bind(sql::extent(max));
     let mut claimed = Claimed::default();
     let mut us = 0;
     for row in sql.all(statement).await? {

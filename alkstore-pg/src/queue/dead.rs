@@ -46,9 +46,7 @@ pub(super) async fn purge_jobs(
 pub(crate) async fn maintain(sql: &mut Sql<'_>) -> Outcome<MaintenancePage> {
     let statement = sql.query(MAINTAIN);
     let row = sql.one(statement).await?;
-    let count = |column| -> sqlx::Result<u64> {
-        Ok(row.try_get::<i64, _>(column)?.unsigned_abs())
-    };
+    let count = |column| -> sqlx::Result<u64> { Ok(row.try_get::<i64, _>(column)?.unsigned_abs()) };
     let mut done = Maintenance::default();
     done.expired = count(0)?;
     done.buried = count(1)?;

@@ -13,12 +13,23 @@ use alkstore_core::{
 use async_trait::async_trait;
 use sqlx::Row;
 
+use crate::gather::Gather;
 use crate::store::PgStore;
 
 pub(crate) use dead::maintain;
-pub(crate) use insert::{Batch, insert_jobs};
+pub(crate) use insert::{NewRow, insert_jobs, rows};
 pub(crate) use read::find_job;
-pub(crate) use settle::settle_job;
+pub(crate) use settle::{Answer, settle_job};
+
+/// Enqueues that go together.
+pub(crate) fn inserts() -> Gather<NewRow, JobId> {
+    Gather::new(insert::write, |open| &open.inserts)
+}
+
+/// Acks that go together.
+pub(crate) fn acks() -> Gather<Settlement, Answer> {
+    Gather::new(settle::write, |open| &open.acks)
+}
 
 const CANCEL: &str = "SELECT {s}.cancel_job($1, $2)";
 
@@ -32,7 +43,7 @@ impl QueueStore for PgStore {
         opts: &QueueOpts,
         jobs: Vec<JobSpec>,
     ) -> Result<Vec<JobId>> {
-        insert::insert_alone(&self.open, queue, opts, &jobs).await
+        insert::insert_alone(&self.open, queue, opts, jobs).await
     }
 
     async fn claim_jobs(

@@ -98,8 +98,7 @@ fn record(row: &PgRow, queue: &QueueName) -> sqlx::Result<JobRecord> {
     record.expires_at = row.try_get::<Option<i64>, _>(11)?.map(instant);
     record.unique_key = row.try_get(12)?;
     record.last_error = row.try_get(14)?;
-    let (at, state, now): (i64, i16, i64) =
-        (row.try_get(15)?, row.try_get(16)?, row.try_get(18)?);
+    let (at, state, now): (i64, i16, i64) = (row.try_get(15)?, row.try_get(16)?, row.try_get(18)?);
     if let Some(died_at) = row.try_get::<Option<i64>, _>(17)? {
         record.state = JobState::Dead;
         record.died_at = Some(instant(died_at));

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use alkstore_core::{
-    Error, Result, SettleAction, Settled, Settlement, Timestamp, ceil_millis,
+    BoxFuture, Error, Result, SettleAction, Settled, Settlement, Timestamp, ceil_millis,
 };
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::error::{Failure, Outcome};
+use crate::gather;
 use crate::sql::Sql;
 use crate::store::Open;
 
 const SETTLE: &str = "SELECT outcome, at FROM {s}.settle_jobs($1, $2, $3, $4, $5, $6, $7)";
 
 /// What became of one settlement.
-type Answer = Option<Result<Settled>>;
+pub(crate) type Answer = Option<Result<Settled>>;
 
 fn action(action: &SettleAction) -> (i16, Option<&str>, Option<i64>) {
     match action {
@@ -78,7 +79,8 @@ pub(super) async fn settle_jobs(
 }
 
 fn wrong_count() -> Failure {
-    Error::engine("the server answered a batch of settlements with another number of results").into()
+    Error::engine("the server answered a batch of settlements with another number of results")
+        .into()
 }
 
 /// Settles one claim; what holds it is waited for.
@@ -90,6 +92,12 @@ pub(crate) async fn settle_job(sql: &mut Sql<'_>, item: &Settlement) -> Outcome<
     }
 }
 
+impl gather::Row for Settlement {
+    fn bytes(&self) -> usize {
+        512
+    }
+}
+
 async fn settle(open: &Arc<Open>, items: Arc<[Settlement]>, wait: bool) -> Result<Vec<Answer>> {
     open.write(move |mut sql| {
         let items = items.clone();
@@ -98,6 +106,14 @@ async fn settle(open: &Arc<Open>, items: Arc<[Settlement]>, wait: bool) -> Resul
     .await
 }
 
+pub(crate) fn write(
+    open: Arc<Open>,
+    items: Vec<Settlement>,
+) -> BoxFuture<'static, Result<Vec<Answer>>> {
+    Box::pin(async move { settle(&open, items.into(), false).await })
+}
+
+/// A call of its own: acks go together with others.
 pub(super) async fn settle_alone(
     open: &Arc<Open>,
     items: Vec<Settlement>,
@@ -106,26 +122,21 @@ pub(super) async fn settle_alone(
         open.usable()?;
         return Ok(Vec::new());
     }
-    let items: Arc<[Settlement]> = items.into();
-    let answers = settle(open, items.clone(), items.len() == 1).await?;
-    let waiting: Vec<usize> = answers
-        .iter()
-        .enumerate()
-        .filter_map(|(at, answer)| answer.is_none().then_some(at))
-        .collect();
-    if waiting.is_empty() {
-        return Ok(answers.into_iter().flatten().collect());
-    }
-    // Each alone, so that one lock holds up nobody else, and all at once.
-    let alone = waiting.iter().map(|&at| {
-        let item: Arc<[Settlement]> = Arc::from(&items[at..=at]);
-        async move { settle(open, item, true).await?.pop().flatten().unwrap_or_else(|| unanswered()) }
+    let answers = if items.iter().all(|item| matches!(item.action, SettleAction::Ack)) {
+        open.acks.call(open, items.clone()).await?
+    } else {
+        settle(open, items.clone().into(), false).await?
+    };
+    // What somebody has locked is settled alone, so that one lock holds up nobody else, and all
+    // at once.
+    let waiting = items.iter().zip(&answers).filter(|(_, answer)| answer.is_none());
+    let alone = waiting.map(|(item, _)| {
+        let item: Arc<[Settlement]> = Arc::from([item.clone()]);
+        async move { settle(open, item, true).await?.pop().flatten().unwrap_or_else(unanswered) }
     });
     let mut late = futures_util::future::join_all(alone).await.into_iter();
-    Ok(answers
-        .into_iter()
-        .map(|answer| answer.or_else(|| late.next()).unwrap_or_else(unanswered))
-        .collect())
+    let answer = |answer: Answer| answer.or_else(|| late.next()).unwrap_or_else(unanswered);
+    Ok(answers.into_iter().map(answer).collect())
 }
 
 fn unanswered() -> Result<Settled> {

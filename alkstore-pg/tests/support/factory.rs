@@ -35,6 +35,7 @@ impl StoreFactory for PgFactory {
             multi_process: true,
             unwinds: cfg!(panic = "unwind"),
             one_writer: false,
+            one_connection: self.connections == 1,
         }
     }
 
@@ -102,10 +103,8 @@ impl Fresh {
             self.stop_clock().await;
         }
         let data = store.data();
-        if first {
-            // It read the server's own clock when it was opened.
-            data.wake_all();
-        }
+        // It may have read the server's own clock when it was opened.
+        data.set_clock(self.clock_us().await);
         self.stores.lock().unwrap_or_else(PoisonError::into_inner).push(data);
         Ok(store)
     }
@@ -128,6 +127,11 @@ impl Fresh {
         );
         self.run(sql).await;
         self.is_set.store(true, Ordering::SeqCst);
+    }
+
+    async fn clock_us(&self) -> i64 {
+        let clock = format!(r#"'"{}".test_clock'::regclass"#, self.schema);
+        self.run(format!("SELECT pg_sequence_last_value({clock})")).await
     }
 
     /// Runs SQL and gives the first number of its result, where it has one.
@@ -182,17 +186,16 @@ impl Data for Fresh {
     async fn advance(&self, by: Duration) {
         let us = i64::try_from(by.as_micros()).expect("a row moves the clock by less");
         let clock = format!(r#"'"{}".test_clock'::regclass"#, self.schema);
-        self.run(format!("SELECT setval({clock}, pg_sequence_last_value({clock}) + {us})")).await;
+        let moved = format!("SELECT setval({clock}, pg_sequence_last_value({clock}) + {us})");
+        let us = self.run(moved).await;
         let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for store in stores {
-            store.wake_all();
+            store.set_clock(us);
         }
     }
 
     async fn now(&self) -> Timestamp {
-        let clock = format!(r#"'"{}".test_clock'::regclass"#, self.schema);
-        let us = self.run(format!("SELECT pg_sequence_last_value({clock})")).await;
-        Timestamp::from_millis(us / 1000)
+        Timestamp::from_millis(self.clock_us().await / 1000)
     }
 
     fn location(&self) -> Option<String> {

@@ -17,11 +17,11 @@ CREATE FUNCTION {s}.now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS $$
 $$;
 
 -- The instant so many milliseconds after a reading of clock_us(). It counts from the next
--- millisecond, so that no delay is early and no lease is short.
+-- millisecond, so that no delay is early and no lease is short. Nothing where there is no length.
 CREATE FUNCTION {s}.after_ms(us bigint, ms bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
         WHEN ms <= 0 THEN us / 1000
-        ELSE least((us + 999) / 1000 + least(ms, 253402300799999), 253402300799999)
+        WHEN ms > 0 THEN least((us + 999) / 1000 + least(ms, 253402300799999), 253402300799999)
     END
 $$;
 
