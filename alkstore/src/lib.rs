@@ -93,8 +93,3 @@ pub use worker::{HandlerOpts, JobContext, Outcome, Worker};
 #[cfg(all(doctest, feature = "sqlite-unbundled"))]
 #[doc = include_str!("../../README.md")]
 mod readme {}
-
-/// The program of the page on spans, events and metrics compiles.
-#[cfg(all(doctest, feature = "mem", feature = "worker"))]
-#[doc = include_str!("../../docs/guide/observability.md")]
-mod observability {}
