@@ -301,7 +301,7 @@ impl Writer {
     ) -> Result<Place> {
         let call = Box::new(Call::new(clock, run, answer));
         let (place, is_served) = self.queue(Work::Operation(call, size))?;
-        if !is_served && !(size == Size::Small && self.serve_here(hub)) {
+        if !(is_served || size == Size::Small && self.serve_here(hub)) {
             self.arrived.notify_one();
         }
         Ok(place)
