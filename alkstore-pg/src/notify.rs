@@ -17,7 +17,7 @@ use crate::store::{Open, PgStore};
 /// Postgres takes less than 8000 bytes.
 const PIECE: usize = 7_900;
 
-const SEND: &str = "SELECT pg_notify({messages}, piece) FROM unnest($1::text[]) AS piece";
+const SEND: &str = "SELECT pg_notify($1, piece) FROM unnest($2::text[]) AS piece";
 
 /// A message in the pieces that are sent: `m`, its number, how many pieces come after, the length
 /// of the channel's name, the name and the text's beginning; then `+`, the same number, how many
@@ -49,7 +49,8 @@ pub(crate) async fn send_message(
     payload: &Payload,
 ) -> Outcome<()> {
     let pieces = pieces(fastrand::u64(..), channel.as_str(), payload.as_str());
-    let statement = sql.query(SEND).bind(pieces);
+    let to = sql.texts.message_channel(channel);
+    let statement = sql.query(SEND).bind(to).bind(pieces);
     sql.all(statement).await?;
     Ok(())
 }
@@ -114,6 +115,8 @@ pub(crate) struct Listeners {
 #[derive(Debug)]
 struct Entry {
     number: u64,
+    /// Whether what was sent before it listened has passed.
+    is_open: bool,
     sender: ListenerSender,
 }
 
@@ -124,7 +127,7 @@ impl Listeners {
     fn add(&mut self, channel: ChannelName, sender: ListenerSender) -> u64 {
         self.last += 1;
         let number = self.last;
-        self.channels.entry(channel).or_default().push(Entry { number, sender });
+        self.channels.entry(channel).or_default().push(Entry { number, is_open: false, sender });
         number
     }
 
@@ -137,6 +140,22 @@ impl Listeners {
             self.channels.remove(channel);
         }
         Some(removed)
+    }
+
+    /// From here on it gets what is sent.
+    fn open(&mut self, channel: &ChannelName, number: u64) {
+        let entries = self.channels.get_mut(channel).into_iter().flatten();
+        for entry in entries.filter(|entry| entry.number == number) {
+            entry.is_open = true;
+        }
+    }
+
+    pub(crate) fn has(&self, channel: &ChannelName) -> bool {
+        self.channels.contains_key(channel)
+    }
+
+    pub(crate) fn channels(&self) -> impl Iterator<Item = &ChannelName> {
+        self.channels.keys()
     }
 
     pub(crate) fn take_all(&mut self) -> Ended {
@@ -161,6 +180,7 @@ pub(crate) fn heard(open: &Open, text: &str) {
         let mut listeners = open.listeners.lock();
         if let Some(message) = listeners.assembler.take(text) {
             let entries = listeners.channels.get(&message.channel).into_iter().flatten();
+            let entries = entries.filter(|entry| entry.is_open);
             wakers.extend(entries.filter_map(|entry| entry.sender.send(message.clone())));
         }
     }
@@ -173,7 +193,7 @@ pub(crate) fn lost(open: &Open) {
     {
         let mut listeners = open.listeners.lock();
         listeners.assembler = Assembler::default();
-        let entries = listeners.channels.values().flatten();
+        let entries = listeners.channels.values().flatten().filter(|entry| entry.is_open);
         wakers.extend(entries.filter_map(|entry| entry.sender.lagged()));
     }
     wakers.into_iter().for_each(Waker::wake);
@@ -189,7 +209,14 @@ struct Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(open) = self.open.upgrade() {
-            let removed = open.listeners.lock().remove(&self.channel, self.number);
+            let (removed, was_last) = {
+                let mut listeners = open.listeners.lock();
+                let removed = listeners.remove(&self.channel, self.number);
+                (removed, !listeners.has(&self.channel))
+            };
+            if removed.is_some() && was_last {
+                open.listening.leave(self.channel.clone());
+            }
             // With it goes the waker of whoever waited, and maybe a task that has to reach the
             // listeners in turn: the lock is released by now.
             drop(removed);
@@ -218,12 +245,14 @@ impl NotifyStore for PgStore {
                  give the store a listen_url that leads past it",
             ));
         }
-        open.listening.begun(open).await?;
+        let mut number = 0;
         let listener = Listener::new(channel.clone(), open.options.listener, |sender| {
-            let number = open.listeners.lock().add(channel.clone(), sender);
+            number = open.listeners.lock().add(channel.clone(), sender);
             let open = Arc::downgrade(open);
             Box::new(Registration { open, channel: channel.clone(), number })
         });
+        open.listening.hear(open, channel).await?;
+        open.listeners.lock().open(channel, number);
         // Closed meanwhile, it would never end.
         open.usable().map(|()| listener)
     }

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-use alkstore_core::{Headers, Payload};
+use alkstore_core::{ChannelName, Headers, Payload};
 use parking_lot::RwLock;
+use sha2::{Digest, Sha256};
 use sqlx::Postgres;
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::query::Query;
@@ -22,8 +23,8 @@ pub(crate) struct Texts {
     pub(crate) schema: String,
     /// Where wakes are sent.
     pub(crate) wakes: String,
-    /// Where messages are sent.
-    pub(crate) messages: String,
+    /// What the names begin with of those that messages are sent to.
+    messages: String,
     filled: RwLock<HashMap<&'static str, SqlStr>>,
     /// Whether the server keeps statements prepared; a pooler in between may not.
     persistent: bool,
@@ -48,6 +49,16 @@ impl Texts {
             filled: RwLock::default(),
             persistent,
         }
+    }
+
+    /// Where the messages of a channel are sent; the schema's function of that name says the same.
+    pub(crate) fn message_channel(&self, channel: &ChannelName) -> String {
+        let hash = Sha256::digest(channel.as_str());
+        hash.iter().take(12).fold(format!("{}_", self.messages), |mut name, byte| {
+            // A String takes everything.
+            let _ = write!(name, "{byte:02x}");
+            name
+        })
     }
 
     /// The schema's name as an identifier.
@@ -152,7 +163,13 @@ mod tests {
     fn a_schema_is_quoted_and_its_channels_fit() {
         let texts = Texts::new(&"é\"".repeat(21), true);
         assert!(texts.fill("{s}.jobs").starts_with("\"é\"\"é\"\""));
-        assert!(texts.wakes.len() < 64 && texts.messages.len() < 64);
+        assert!(texts.wakes.len() < 64);
+        let channel = ChannelName::new("abc").unwrap();
+        let messages = texts.message_channel(&channel);
+        assert!(
+            messages.len() < 64 && messages.ends_with("_ba7816bf8f01cfea414140de"),
+            "{messages}"
+        );
         assert_ne!(texts.wakes, Texts::new("alkstore", true).wakes);
     }
 }

@@ -285,6 +285,8 @@ fn connect_options(
         ("lock_timeout", millis(lock_timeout)),
         ("statement_timeout", millis(options.operation_timeout)),
         ("jit", "off".to_owned()),
+        // Whatever the role's default is.
+        ("default_transaction_read_only", "off".to_owned()),
     ]))
 }
 

@@ -23,7 +23,9 @@ use crate::sql::Sql;
 use crate::store::{Open, PgStore};
 use crate::{notify, queue, stream};
 
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+/// It doesn't ask for a transaction that writes: a server that stands by would refuse to begin one,
+/// and it can be read.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 const ASSERT: &str = "SELECT {s}.assert_tx($1)";
 

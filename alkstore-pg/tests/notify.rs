@@ -133,9 +133,9 @@ async fn what_becomes_readable_is_told_once_and_nothing_else_is() {
     stream.publish_many(Vec::new()).await.unwrap();
     stream.read(Offset::START, 10).await.unwrap();
     let consumer = stream.consumer("c").unwrap();
-    consumer.save_offset(Offset::new(7).unwrap()).await.unwrap();
+    consumer.save_offset(Offset::stored(7)).await.unwrap();
     consumer.rewind(Offset::START).await.unwrap();
-    stream.trim_to(Offset::new(50).unwrap()).await.unwrap();
+    stream.trim_to(Offset::stored(50)).await.unwrap();
     stream.forget_consumer("c").await.unwrap();
     stream.info().await.unwrap();
     assert_eq!(f.sent().await, NOTHING);

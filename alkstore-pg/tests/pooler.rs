@@ -17,10 +17,10 @@ use alkstore_pg::{PgStore, PgStoreBuilder};
 use alkstore_suite::pg::Cluster;
 use bouncer::Bouncer;
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LONG, future).await.expect("it comes within 20 s")
+    tokio::time::timeout(LONG, future).await.expect("it comes within a minute")
 }
 
 fn pooled(bouncer: &Bouncer, schema: &str) -> PgStoreBuilder {
@@ -38,7 +38,7 @@ async fn few_connections_serve_many_clients() {
         let store = open().connect().await.unwrap();
         tasks.push(tokio::spawn(async move {
             let (queue, stream) = (store.queue("q").unwrap(), store.stream("s").unwrap());
-            for round in 0..20 {
+            for round in 0..8 {
                 let mut tx = store.begin_tx().await.unwrap();
                 queue.enqueue_tx(&mut tx, &round, EnqueueOpts::new()).await.unwrap();
                 stream.publish_tx(&mut tx, &round, PublishOpts::new()).await.unwrap();
@@ -58,7 +58,7 @@ async fn few_connections_serve_many_clients() {
         within(task).await.unwrap();
     }
     let store = open().connect().await.unwrap();
-    assert_eq!(store.stream("s").unwrap().info().await.unwrap().last.get(), 160);
+    assert_eq!(store.stream("s").unwrap().info().await.unwrap().last.get(), 64);
 }
 
 #[tokio::test]

@@ -37,6 +37,11 @@ async fn connect() -> PgConnection {
     PgConnection::connect(&Cluster::shared().url()).await.unwrap()
 }
 
+/// The place of the last of so many events.
+fn place(events: usize) -> i64 {
+    i64::try_from(events).unwrap()
+}
+
 /// Who publishes, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -78,6 +83,13 @@ struct Session {
     tx: Open,
 }
 
+impl Session {
+    /// Whether its last step is one that others see.
+    fn is_visible(&self) -> bool {
+        self.script.kind == Kind::Alone || self.done == self.script.steps()
+    }
+}
+
 enum Open {
     None,
     Store(Tx<'static>),
@@ -102,9 +114,9 @@ struct Scene {
 impl Scene {
     async fn new() -> Self {
         let schema = Cluster::shared().fresh_schema();
-        let own = PgPoolOptions::new().max_connections(4).connect(&Cluster::shared().url());
-        let (store, own) = (open(&schema).await, own.await.unwrap());
-        Self { store, reader: open(&schema).await, own, run: 0 }
+        let url = Cluster::shared().url();
+        let own = PgPoolOptions::new().max_connections(4).connect(&url).await.unwrap();
+        Self { store: open(&schema).await, reader: open(&schema).await, own, run: 0 }
     }
 
     fn name(&self, stream: &str) -> String {
@@ -122,7 +134,7 @@ impl Scene {
             Kind::Alone => {
                 let offset = to.publish(&payload).await.unwrap();
                 model.logs.entry(stream).or_default().push(payload);
-                assert_eq!(offset.get() as usize, model.logs[stream].len());
+                assert_eq!(offset.get(), place(model.logs[stream].len()));
             }
             Kind::Store => {
                 if matches!(tx, Open::None) {
@@ -190,7 +202,9 @@ impl Scene {
             .collect();
         for &next in order {
             within(PROMPT, self.step(&mut sessions[next], &mut model)).await;
-            self.check(&model, order).await;
+            if scripts.len() < 3 || sessions[next].is_visible() {
+                self.check(&model, order).await;
+            }
         }
     }
 
@@ -358,13 +372,13 @@ async fn read_on(store: PgStore, name: &'static str, done: Arc<AtomicBool>) -> V
     let mut seen = Vec::new();
     loop {
         let ended = done.load(Ordering::SeqCst);
-        let after = Offset::new(seen.len() as i64).unwrap();
+        let after = Offset::stored(place(seen.len()));
         let events = stream.read(after, 7).await.unwrap();
         if events.is_empty() && ended {
             break;
         }
         for event in events {
-            assert_eq!(event.offset.get(), seen.len() as i64 + 1, "{name}: skipped");
+            assert_eq!(event.offset.get(), place(seen.len() + 1), "{name}: skipped");
             seen.push(event.payload.decode::<String>().unwrap());
         }
     }

@@ -77,7 +77,7 @@ async fn a_job_enqueued_by_sql_is_a_job_like_any_other() {
         async move { queue.get_job(id).await.unwrap().unwrap() }
     };
     let (ours, theirs) =
-        (by_id(own).await, by_id(alkstore_core::JobId::new(rows[0].get(0)).unwrap()).await);
+        (by_id(own).await, by_id(alkstore_core::JobId::stored(rows[0].get(0))).await);
     let same = |mut job: alkstore_core::JobRecord| {
         job.id = own;
         job.enqueued_at = SystemTime::UNIX_EPOCH;
@@ -107,7 +107,7 @@ async fn options_of_a_job_mean_what_they_mean_elsewhere() {
     let queue = f.store.queue("q").unwrap();
     let job = |id: i64| {
         let queue = queue.clone();
-        let id = alkstore_core::JobId::new(id).unwrap();
+        let id = alkstore_core::JobId::stored(id);
         async move { queue.get_job(id).await.unwrap().unwrap() }
     };
     let first = job(ids[0]).await;

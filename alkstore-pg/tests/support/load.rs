@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use alkstore_core::{EnqueueOpts, Error, Queue, QueueOpts, Result, StoreExt};
+use alkstore_core::{Error, Queue, QueueOpts, Result, StoreExt};
 use alkstore_pg::sqlx::postgres::PgConnection;
-use alkstore_pg::sqlx::{self, AssertSqlSafe, Connection, Executor, Row};
+use alkstore_pg::sqlx::{AssertSqlSafe, Connection, Executor, Row};
 use alkstore_pg::{PgStore, PgTx};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
