@@ -29,6 +29,7 @@ const DEFAULT_SAFETY_POLL: Duration = Duration::from_secs(30);
 
 /// What a commit has survived once it is answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Durability {
     /// The end of the process and the loss of power: `synchronous=FULL`.
     #[default]

@@ -12,6 +12,7 @@ pages! {
     first_job: "first-job.md";
     exactly_once_effects: "exactly-once-effects.md";
     locks: "locks.md";
+    observability: "observability.md";
     production: "production.md";
     schedules: "schedules.md";
     sql: "sql.md";

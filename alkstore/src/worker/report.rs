@@ -27,6 +27,7 @@ pub(super) enum Ended {
 }
 
 impl Ended {
+    #[cfg(feature = "metrics")]
     pub(super) const ALL: [Self; 7] = [
         Self::Done,
         Self::Retried,

@@ -62,7 +62,7 @@ pub(super) struct Runtime {
     /// What claims, and what runs beside the queues.
     sources: TaskTracker,
     pub(super) runners: TaskTracker,
-    services: TaskTracker,
+    pub(super) services: TaskTracker,
     error: Mutex<Option<Error>>,
     failed: CancellationToken,
     poll: Duration,
@@ -237,12 +237,14 @@ impl Runtime {
 
     /// Stops claiming, gives back what hasn't begun, waits for what has, and settles.
     async fn stop_gracefully(self: &Arc<Self>) -> Result<()> {
-        let unstarted = self.slots.stop();
-        report::stopping(&self.worker, self.slots.counts().0, unstarted.len());
-        unstarted.into_iter().for_each(|waiting| self.give_back(waiting));
+        let mut unstarted = self.slots.stop();
         self.quit.cancel();
         self.sources.close();
         self.sources.wait().await;
+        // What a claim brought before it was dropped.
+        unstarted.extend(self.slots.stop());
+        report::stopping(&self.worker, self.slots.counts().0, unstarted.len());
+        unstarted.into_iter().for_each(|waiting| self.give_back(waiting));
         self.runners.close();
         let in_time = tokio::select! {
             biased;

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use alkstore_core::{Error, Result, SettleAction, Settled, Settlement};
+use alkstore_core::{BoxFuture, Error, Result, SettleAction, Settled, Settlement};
+use futures_util::FutureExt;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -93,38 +94,50 @@ impl Settler {
 /// Settles until it is closed and everything is settled.
 pub(super) async fn run(rt: Arc<Runtime>) -> Result<()> {
     let settler = &rt.settler;
-    let mut again: Vec<Pending> = Vec::new();
+    let (mut again, mut pause): (Vec<Pending>, Option<BoxFuture<'_, Result<()>>>) = (vec![], None);
     let mut backoff = Backoff::new();
     loop {
         // Those whose handler acked in a transaction may have to wait for its end: apart.
-        let fresh = settler.take();
         let (staged, mut batch): (Vec<_>, Vec<_>) =
-            fresh.into_iter().partition(|pending| pending.claim.staged() == Staged::Open);
+            settler.take().into_iter().partition(|pending| pending.claim.staged() == Staged::Open);
         for pending in staged {
-            let settling = settle_alone(rt.clone(), pending);
-            rt.spawn(&rt.runners, "settling", settling);
+            rt.spawn(&rt.services, "a settlement", settle_alone(rt.clone(), pending));
         }
-        if batch.is_empty() {
-            if again.is_empty() {
-                if settler.closing.load(Ordering::SeqCst) && settler.unsettled() == 0 {
-                    settler.emptied.cancel();
-                    return Ok(());
+        if batch.is_empty() && again.is_empty() {
+            if settler.closing.load(Ordering::SeqCst) && settler.unsettled() == 0 {
+                settler.emptied.cancel();
+                return Ok(());
+            }
+            settler.told.notified().await;
+            continue;
+        }
+        if !again.is_empty() {
+            // However much else comes: what failed is tried again after its pause.
+            let sleep = || -> BoxFuture<'_, _> { rt.store.sleep(backoff.next()) };
+            let sleeping = pause.get_or_insert_with(sleep);
+            let slept = if batch.is_empty() {
+                tokio::select! {
+                    biased;
+                    slept = sleeping => Some(slept),
+                    () = settler.told.notified() => None,
                 }
-                settler.told.notified().await;
+            } else {
+                sleeping.now_or_never()
+            };
+            if let Some(slept) = slept {
+                slept?;
+                pause = None;
+                batch.append(&mut again);
+            }
+            if batch.is_empty() {
                 continue;
             }
-            tokio::select! {
-                biased;
-                () = settler.told.notified() => continue,
-                slept = rt.store.sleep(backoff.next()) => slept?,
-            }
-            batch = std::mem::take(&mut again);
         }
         let (left, all) = settle(&rt, batch).await?;
-        if left.is_empty() {
+        again.extend(left);
+        if again.is_empty() {
             backoff.reset();
         }
-        again.extend(left);
         if all {
             // The store is at fault, not a single job.
             rt.store.sleep(backoff.next()).await?;
