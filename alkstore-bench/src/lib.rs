@@ -10,4 +10,5 @@ pub mod measure;
 pub mod mem;
 pub mod report;
 pub mod sqlite;
+pub mod worker;
 pub mod workload;

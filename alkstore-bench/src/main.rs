@@ -5,11 +5,11 @@
 use std::path::PathBuf;
 
 use alkstore_bench::measure::Series;
-use alkstore_bench::{mem, report, sqlite, workload};
+use alkstore_bench::{mem, report, sqlite, worker, workload};
 use anyhow::Context;
 use clap::Parser;
 
-/// Measures the memory and the SQLite engine and holds them against their targets.
+/// Measures the engines and the worker runtime and holds them against their targets.
 #[derive(Debug, Parser)]
 struct Args {
     /// How many rounds are counted, after one to warm up.
@@ -27,6 +27,7 @@ fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let mut workloads = mem::workloads();
     workloads.extend(sqlite::workloads());
+    workloads.extend(worker::workloads());
     if let Some(only) = &args.only {
         let mut wanted: Vec<_> =
             workloads.iter().filter(|w| w.name.contains(only.as_str())).map(|w| w.name).collect();

@@ -54,7 +54,7 @@ struct Running {
     /// Held by every thread too: all have ended when it is gone.
     alive: Option<Arc<watch::Sender<()>>>,
     watcher: Option<::notify::RecommendedWatcher>,
-    threads: Vec<JoinHandle<()>>,
+    writer: Option<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for Hub {
@@ -148,14 +148,14 @@ impl Hub {
                 full: usize::from(durability == Durability::Full),
                 alive: Some(alive.clone()),
                 watcher: directory::watch(&path, weak.clone()),
-                threads: Vec::new(),
+                writer: None,
             }),
             ended,
             path,
         });
         let watched = hub.running.lock().watcher.is_some();
         let thread = Writer::start(hub.clone(), conn, watched, alive)?;
-        hub.running.lock().threads.push(thread);
+        hub.running.lock().writer = Some(thread);
         Ok(hub)
     }
 
@@ -193,9 +193,8 @@ impl Hub {
             open.remove(&self.path);
         }
         drop(watcher);
+        self.readers.close();
         self.writer.close();
-        let readers = self.readers.close();
-        self.running.lock().threads.extend(readers);
     }
 
     /// Whether the last store has left.
@@ -207,10 +206,10 @@ impl Hub {
     pub(crate) async fn ended(&self) {
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
-        let threads = std::mem::take(&mut self.running.lock().threads);
-        for thread in threads {
-            // They have let go of everything, and are about to return; a panic was heard by
-            // whoever waited for the answer.
+        let writer = self.running.lock().writer.take();
+        if let Some(thread) = writer {
+            // It has let go of everything, and is about to return; a panic was heard by whoever
+            // waited for the answer.
             let _ = thread.join();
         }
     }
@@ -251,7 +250,7 @@ impl Hub {
     fn give_up(&self, what: &str) {
         let message = format!("{} {what}; close the store and open it again", self.path.display());
         if self.broken.set(message).is_ok() {
-            self.topics.lock().wake_everyone();
+            self.wake_everyone();
             notify::end_all(self);
         }
     }
@@ -269,7 +268,7 @@ impl Hub {
 
     /// Tells what a commit changed.
     pub(crate) fn fire(&self, conn: &Connection, effects: &Effects) {
-        self.topics.lock().fire(effects);
+        self.wake(effects);
         if effects.messages {
             self.deliver(conn);
         }
@@ -277,7 +276,7 @@ impl Hub {
 
     /// Somebody else has committed something.
     pub(crate) fn fire_everything(&self, conn: &Connection) {
-        self.topics.lock().wake_everyone();
+        self.wake_everyone();
         self.deliver(conn);
     }
 

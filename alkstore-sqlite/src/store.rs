@@ -31,6 +31,7 @@ const DEFAULT_SAFETY_POLL: Duration = Duration::from_secs(30);
 
 /// What a commit has survived once it is answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Durability {
     /// The end of the process and the loss of power: `synchronous=FULL`.
     #[default]
@@ -100,9 +101,9 @@ impl SqliteStoreBuilder {
     }
 
     /// How often a waiter looks again without being woken; `None` turns it off. It is a net
-    /// beneath the wakes, which miss nothing. Default: 30 s.
+    /// beneath the wakes, which miss nothing. At least 1 ms. Default: 30 s.
     pub fn safety_poll(mut self, every: Option<Duration>) -> Self {
-        self.options.safety_poll = every;
+        self.options.safety_poll = every.map(|every| every.max(Duration::from_millis(1)));
         self
     }
 
@@ -252,7 +253,7 @@ impl SqliteData {
     /// the clock may want every waiter to look again.
     pub fn wake_all(&self) {
         if let Some(hub) = self.0.upgrade() {
-            hub.topics.lock().wake_everyone();
+            hub.wake_everyone();
         }
     }
 

@@ -246,6 +246,8 @@ impl Writer {
             .name("alkstore-writer".to_owned())
             .spawn(move || {
                 thread.serve();
+                // The last connection that goes tidies up; of two that go at once neither may.
+                thread.hub.readers.join();
                 drop(thread.hub.writer.desk.lock().take());
                 drop(thread);
                 drop(alive);
