@@ -53,6 +53,7 @@ use crate::{notify, queue, stream};
 /// # Ok(())
 /// # }
 /// ```
+#[must_use = "it stages nothing by itself"]
 pub struct SqliteAttached<'c> {
     conn: &'c Connection,
     open: Arc<Open>,

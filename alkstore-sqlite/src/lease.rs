@@ -8,10 +8,11 @@ use alkstore_core::{Error, Result};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+use crate::group::commit;
 use crate::hub::Hub;
 use crate::sql::{self, Heads};
 use crate::wake::{CloseSignal, Effects};
-use crate::writer::{Place, Work, Writer, commit};
+use crate::writer::{Place, Work, Writer};
 
 /// Who wants to lease the connection.
 pub(crate) struct Request {

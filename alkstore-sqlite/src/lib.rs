@@ -26,6 +26,7 @@
 mod acquire;
 mod attach;
 mod clock;
+mod group;
 mod hub;
 mod lease;
 mod lock;

@@ -15,6 +15,8 @@
 
 #[path = "support/directory.rs"]
 mod directory;
+#[path = "support/other.rs"]
+mod other;
 #[path = "support/process.rs"]
 mod process;
 
@@ -28,7 +30,7 @@ use std::time::{Duration, Instant};
 use alkstore_core::{Job, JobFilter, Offset, PublishOpts, Queue, QueueOpts, StoreExt};
 use alkstore_sqlite::rusqlite::{Connection, params};
 use alkstore_sqlite::{Durability, SqliteStore, SqliteTx};
-use process::Other;
+use other::Other;
 
 const TEST: &str = "processes_that_are_killed_lose_and_repeat_nothing";
 
@@ -225,7 +227,7 @@ async fn processes_that_are_killed_lose_and_repeat_nothing() {
     // The settings that are shown are those of a disk.
     let directory = match plan.durability {
         Durability::Normal => directory::directory(),
-        Durability::Full => tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
+        _ => tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
     };
     let path = directory.path().join("app.db");
     let (store, queue) = plan.open(&path).await;

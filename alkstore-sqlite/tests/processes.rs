@@ -8,6 +8,8 @@
 
 #[path = "support/directory.rs"]
 mod directory;
+#[path = "support/other.rs"]
+mod other;
 #[path = "support/process.rs"]
 mod process;
 
@@ -18,7 +20,8 @@ use alkstore_core::{Offset, StoreExt};
 use alkstore_sqlite::rusqlite::Connection;
 use alkstore_sqlite::{Durability, SqliteStore};
 use directory::directory;
-use process::{Other, file};
+use other::Other;
+use process::file;
 
 fn another(test: &str, path: &Path) -> Other {
     Other::start(process::command(test, path))
@@ -125,6 +128,87 @@ async fn another_process_wakes_every_kind_of_waiter() {
     }
     calls.enqueue(&0).await.unwrap();
     assert!(other.0.wait().unwrap().success());
+    store.close().await.unwrap();
+    assert_whole(&path);
+}
+
+#[tokio::test]
+async fn processes_that_bring_a_file_up_to_date_at_once_all_succeed() {
+    if let Some(path) = file() {
+        let store = open(&path).await;
+        store.queue("q").unwrap().enqueue(&1).await.unwrap();
+        return store.close().await.unwrap();
+    }
+    for _ in 0..8 {
+        let directory = directory();
+        let path = directory.path().join("app.db");
+        // The application's own database, without any of the tables yet.
+        let table = "CREATE TABLE orders (id INTEGER PRIMARY KEY)";
+        Connection::open(&path).unwrap().execute_batch(table).unwrap();
+        let start = || another("processes_that_bring_a_file_up_to_date_at_once_all_succeed", &path);
+        for mut other in [start(), start()] {
+            assert!(other.0.wait().unwrap().success());
+        }
+        let store = open(&path).await;
+        assert_eq!(store.queue("q").unwrap().stats().await.unwrap().ready, 2);
+        store.close().await.unwrap();
+        assert_whole(&path);
+    }
+}
+
+/// Another process has the write lock for three seconds.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "the other process holds it in real time")]
+async fn another_processs_write_lock_is_waited_for() {
+    const THREE_SECONDS: Duration = Duration::from_secs(3);
+    if let Some(path) = file() {
+        let conn = Connection::open(&path).unwrap();
+        conn.execute_batch("BEGIN IMMEDIATE; CREATE TABLE held (id INTEGER)").unwrap();
+        std::fs::write(path.with_extension("held"), "").unwrap();
+        std::thread::sleep(THREE_SECONDS);
+        return conn.execute_batch("COMMIT").unwrap();
+    }
+    let directory = directory();
+    let path = directory.path().join("app.db");
+    // One with the default settings, and one that waits for less.
+    let store = SqliteStore::open(&path).await.unwrap();
+    let hasty = Duration::from_millis(200);
+    let hasty = SqliteStore::builder(&path).lock_timeout(hasty).open().await.unwrap();
+    let queue = store.queue("q").unwrap();
+    queue.enqueue(&0).await.unwrap();
+    let mut job = queue.claim("w").await.unwrap().unwrap();
+    let mut other = another("another_processs_write_lock_is_waited_for", &path);
+    while !path.with_extension("held").exists() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let adding: Vec<_> = (0..8)
+        .map(|n| {
+            let queue = queue.clone();
+            tokio::spawn(async move { queue.enqueue(&n).await })
+        })
+        .collect();
+    let (waiting, beside) = (queue.clone(), hasty.queue("q").unwrap());
+    let waiting = tokio::spawn(async move { waiting.next("w").await });
+    for refused in [
+        beside.enqueue(&1).await.err(),
+        beside.pause().await.err(),
+        hasty.notify("bell", &1).await.err(),
+        hasty.try_lock("l", "me", THREE_SECONDS).await.err(),
+    ] {
+        let error = refused.expect("somebody else writes");
+        assert!(error.is_retryable() && error.to_string().contains("200ms"), "{error}");
+    }
+    assert_eq!(queue.stats().await.unwrap().claimed, 1, "reading goes on");
+    assert!(!adding[0].is_finished(), "the other process still holds it");
+    for added in adding {
+        within(added).await.unwrap().unwrap();
+    }
+    job.ack().await.unwrap();
+    within(waiting).await.unwrap().unwrap().ack().await.unwrap();
+    beside.enqueue(&1).await.expect("it works on");
+    assert!(other.0.wait().unwrap().success());
+    assert_eq!(queue.stats().await.unwrap().ready, 8);
+    hasty.close().await.unwrap();
     store.close().await.unwrap();
     assert_whole(&path);
 }

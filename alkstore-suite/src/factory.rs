@@ -18,6 +18,9 @@ pub struct Capabilities {
     pub unwinds: bool,
     /// An open transaction that has written keeps every other writer waiting.
     pub one_writer: bool,
+    /// An open transaction keeps every other call of its own store waiting: the store has one
+    /// connection.
+    pub one_connection: bool,
 }
 
 impl Capabilities {
@@ -27,6 +30,7 @@ impl Capabilities {
             "multi_process" => self.multi_process,
             "unwinds" => self.unwinds,
             "one_writer" => self.one_writer,
+            "one_connection" => self.one_connection,
             other => panic!("a row needs the unknown capability {other:?}"),
         }
     }

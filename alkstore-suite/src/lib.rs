@@ -17,6 +17,8 @@ mod factory;
 pub mod fault;
 #[cfg(feature = "model")]
 pub mod model;
+#[cfg(all(feature = "pg", unix))]
+pub mod pg;
 mod rows;
 
 use std::sync::Arc;

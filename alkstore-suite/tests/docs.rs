@@ -39,7 +39,8 @@ fn methods(source: &str) -> Vec<Method> {
             if public {
                 let mut signature = code.to_owned();
                 while !signature.contains('{') && !signature.ends_with(';') {
-                    signature += lines.next().expect("a signature ends");
+                    signature += " ";
+                    signature += lines.next().expect("a signature ends").trim();
                 }
                 found.extend(method(&signature, &headings));
             }
@@ -50,7 +51,9 @@ fn methods(source: &str) -> Vec<Method> {
 }
 
 fn method(signature: &str, headings: &[String]) -> Option<Method> {
-    let (before, returned) = signature.split_once("->").unwrap_or((signature, ""));
+    // Closures among the parameters, and in the bounds, return something as well.
+    let signature = signature.split(" where ").next()?;
+    let (before, returned) = signature.rsplit_once("->").unwrap_or((signature, ""));
     let is_async = before.contains("async fn ")
         || ["impl Future<", "BoxFuture<"].iter().any(|future| returned.contains(future));
     let name = before.split_once("fn ")?.1.split(['(', '<']).next()?;
@@ -124,6 +127,11 @@ impl Queue {
     ) -> Option<Result<Event>> {
     }
     pub fn name(&self) -> &str {
+    pub fn run(f: impl FnOnce() -> BoxFuture<'static, ()>) -> Result<()> {
+    pub fn with<F>(f: F) -> impl Future<Output = ()>
+    where
+        F: FnOnce() -> Result<()>,
+    {
     async fn hidden(&self) -> Result<()> {
     pub(crate) async fn inner(&self) -> Result<()> {
 }
@@ -141,6 +149,7 @@ fn sleep(&self) -> BoxFuture<'_, ()>;
         ("enqueue", vec!["# Cancel safety"]),
         ("stopped", vec!["# Cancel safety"]),
         ("recv", vec!["# Errors"]),
+        ("with", vec!["# Cancel safety"]),
         ("close", vec![]),
     ];
     assert_eq!(told, expected);

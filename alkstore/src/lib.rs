@@ -50,7 +50,7 @@
 //! which has to be 3.51.3 or newer.
 
 mod config;
-#[cfg(all(doctest, feature = "sqlite-unbundled", feature = "testing"))]
+#[cfg(all(doctest, feature = "sqlite-unbundled", feature = "testing", feature = "worker"))]
 mod guide;
 #[cfg(feature = "mem")]
 mod memory;

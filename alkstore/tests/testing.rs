@@ -1,12 +1,20 @@
 //! The store for tests of applications: its clock, its record, and when it is idle.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by a panic")]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by a panic"
+)]
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use alkstore::prelude::*;
 use alkstore::testing::TestStore;
+use alkstore::worker::{JobContext, Worker};
 use alkstore::{MemStore, QueueOpts};
 use futures_util::FutureExt;
 
@@ -203,4 +211,67 @@ async fn what_never_becomes_idle_is_said() {
     let deaf = test.run_until_idle(|_| std::future::pending::<()>());
     let panic = panic_of(deaf).await;
     assert!(panic.contains("didn't end; does it wait for the token"), "{panic}");
+}
+
+#[tokio::test]
+async fn a_worker_runs_until_it_is_idle() {
+    let test = TestStore::new();
+    let store = test.store();
+    let (jobs, mails) = (store.queue("jobs").unwrap(), store.outbox("mails").unwrap());
+    let opts = ScheduleOpts::new();
+    store.schedule("hourly", "@every 1h", "jobs", &2, opts).await.unwrap();
+    jobs.enqueue(&3).await.unwrap();
+    mails.enqueue(&"hello", OutboxOpts::new()).await.unwrap();
+    let again = jobs.clone();
+    let handler = move |mut job: JobContext, number: u32| {
+        let again = again.clone();
+        async move {
+            if number == 0 {
+                return Ok(());
+            }
+            tokio::task::spawn_blocking(|| ()).await.expect("it runs");
+            let mut tx = job.store().begin_tx().await?;
+            again.enqueue_tx(&mut tx, &(number - 1), EnqueueOpts::new()).await?;
+            job.ack_and_commit(tx).await
+        }
+    };
+    let worker = Worker::builder(&store)
+        .queue("jobs", handler)
+        .outbox("mails", async |_: Delivery| Ok::<_, Error>(()))
+        .schedules(true)
+        .maintenance(true)
+        .build()
+        .unwrap();
+    for (hours, enqueued) in [(0, 4), (0, 4), (2, 10)] {
+        test.advance(hours * HOUR);
+        test.run_until_idle(|stop| worker.run(stop)).await.unwrap();
+        assert_eq!(test.enqueued("jobs").len(), enqueued);
+        assert_eq!(store.queues().await.unwrap(), []);
+    }
+}
+
+#[tokio::test]
+async fn a_worker_whose_jobs_fail_is_idle_until_the_backoff_ends() {
+    let test = TestStore::new();
+    let store = test.store();
+    store.queue("jobs").unwrap().enqueue(&1).await.unwrap();
+    let attempts = Arc::new(AtomicU32::new(0));
+    let counted = attempts.clone();
+    let handler = move |job: JobContext, _: u32| {
+        let before = counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            assert_eq!(job.attempt(), before + 1);
+            if before == 1 {
+                panic!("the second attempt");
+            }
+            Err::<(), _>("no")
+        }
+    };
+    let worker = Worker::builder(&store).queue("jobs", handler).build().unwrap();
+    for attempt in 1..=4 {
+        test.run_until_idle(|stop| worker.run(stop)).await.unwrap();
+        assert_eq!(attempts.load(Ordering::SeqCst), attempt.min(3));
+        test.advance(Duration::from_secs(20));
+    }
+    assert_eq!(store.queue("jobs").unwrap().stats().await.unwrap().dead, 1);
 }

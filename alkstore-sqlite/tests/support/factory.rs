@@ -23,6 +23,7 @@ impl StoreFactory for SqliteFactory {
             multi_process: true,
             unwinds: cfg!(panic = "unwind"),
             one_writer: true,
+            one_connection: false,
         }
     }
 

@@ -117,6 +117,11 @@ impl<T: IntoOutcome, E: Display> IntoOutcome for Result<T, E> {
 /// `M` only tells the two forms apart.
 pub trait Handler<M>: Send + Sync + 'static {
     /// Handles one job. A payload that isn't of the handler's type is an [`Outcome::Retry`].
+    ///
+    /// # Cancel safety
+    ///
+    /// The worker drops it where it times out, its claim is lost, or the worker ends: what it did
+    /// until then is done.
     fn handle(self: Arc<Self>, job: JobContext) -> BoxFuture<'static, Outcome>;
 }
 

@@ -91,6 +91,10 @@ pub(crate) async fn c38_an_open_transaction_holds_up_other_writers_where_that_is
     tx.commit().await.unwrap();
     assert_eq!(jobs(&hasty, "other").await, usize::from(beside.is_ok()), "nothing was written");
     other.enqueue(&1).await.expect("it can be repeated");
+    let own = hasty.begin_tx().await.unwrap();
+    let waited = matches!(other.stats().await, Err(Error::Unavailable { .. }));
+    assert_eq!(waited, cx.capabilities().one_connection, "a call of the transaction's own store");
+    own.rollback().await.unwrap();
 }
 
 pub(crate) async fn c47_handles_are_send_and_addresses_clone(cx: Cx) {

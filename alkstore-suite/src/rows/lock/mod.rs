@@ -21,6 +21,11 @@ async fn take(store: &Arc<dyn Store>, owner: &str) -> Lock {
     store.try_lock("l", owner, TTL).await.unwrap().expect("nobody holds it")
 }
 
+/// Takes the lock `l`, which somebody may be just giving back.
+async fn take_soon(cx: &Cx, store: &Arc<dyn Store>, owner: &str) -> Lock {
+    cx.within(store.lock("l", owner, TTL)).await.unwrap()
+}
+
 /// Whether somebody holds the lock `l`.
 async fn is_held(store: &Arc<dyn Store>) -> bool {
     store.locks().await.unwrap().iter().any(|lock| lock.name == "l")
@@ -29,5 +34,5 @@ async fn is_held(store: &Arc<dyn Store>) -> bool {
 /// Waits until nobody holds the lock `l`, without time going on.
 async fn until_free(cx: &Cx, store: &Arc<dyn Store>) {
     cx.until(async || !is_held(store).await).await;
-    take(store, "probe").await.release().await.unwrap();
+    take_soon(cx, store, "probe").await.release().await.unwrap();
 }

@@ -109,12 +109,15 @@ pub(crate) async fn x23_no_cycle_of_transactions_hangs(cx: Cx) {
 pub(crate) async fn x23_a_call_that_waited_in_vain_holds_no_key(cx: Cx) {
     let store = impatient(&cx).await;
     let queue = store.queue_with("q", QueueOpts::new().dead_retention(Duration::ZERO)).unwrap();
-    let (mut tx, mut other) = (store.begin_tx().await.unwrap(), store.begin_tx().await.unwrap());
+    let other_store = impatient(&cx).await;
+    let other_queue = other_store.queue("q").unwrap();
+    let mut tx = store.begin_tx().await.unwrap();
+    let mut other = other_store.begin_tx().await.unwrap();
     let second = Duration::from_secs(1);
     queue.enqueue_tx(&mut tx, &1, keyed().expires(second)).await.unwrap();
     // Unavailable where there is one writer.
     let taken = EnqueueOpts::new().unique_key("taken");
-    let _ = cx.advancing(STEP, queue.enqueue_tx(&mut other, &2, taken.clone())).await;
+    let _ = cx.advancing(STEP, other_queue.enqueue_tx(&mut other, &2, taken.clone())).await;
     // What it has staged is gone by now.
     cx.advance(second).await;
     let jobs = [keyed(), taken].map(|opts| NewJob::new(&3).unwrap().opts(opts));

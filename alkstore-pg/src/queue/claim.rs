@@ -1,0 +1,109 @@
+//! Claims.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use alkstore_core::{
+    ClaimRef, ClaimToken, Claimed, ClaimedJob, JobId, Lease, LocalName, QueueName, Result,
+    SettleAction, Settlement, Timestamp, Topic,
+};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::settle::settle_jobs;
+use crate::acquire::GiveBack;
+use crate::error::Outcome;
+use crate::sql::{self, Sql};
+use crate::store::Open;
+
+const CLAIM: &str = "SELECT id, token, attempt, max_attempts, visibility_ms, enqueued_at,
+        deadline, headers, payload, us, next_due, blocked, more
+    FROM {s}.claim_jobs($1, $2, $3)";
+
+/// How jobs are given back whose claimer is gone, the attempt uncharged.
+fn return_them(queue: QueueName, jobs: Vec<ClaimedJob>) -> Option<GiveBack> {
+    let release = |job: ClaimedJob| Settlement {
+        claim: ClaimRef { queue: queue.clone(), id: job.id, token: job.token },
+        action: SettleAction::Release { delay: Duration::ZERO },
+    };
+    let releases: Arc<[_]> = jobs.into_iter().map(release).collect();
+    if releases.is_empty() {
+        return None;
+    }
+    Some(Box::new(move |mut sql| {
+        let releases = releases.clone();
+        // Those that are lost by now are somebody else's.
+        Box::pin(async move { settle_jobs(&mut sql, &releases, true).await.map(drop) })
+    }))
+}
+
+pub(super) async fn claim_jobs(
+    open: &Arc<Open>,
+    queue: &QueueName,
+    worker: &LocalName,
+    max: usize,
+) -> Result<Claimed> {
+    if max == 0 {
+        open.usable()?;
+        return Ok(Claimed::default());
+    }
+    let (wanted, worker, returned) = (queue.clone(), worker.clone(), queue.clone());
+    let (claimed, us) = open
+        .acquire(
+            move |mut sql| {
+                let (wanted, worker) = (wanted.clone(), worker.clone());
+                Box::pin(async move { claim(&mut sql, &wanted, &worker, max).await })
+            },
+            |(claimed, _): (Claimed, i64)| return_them(returned, claimed.jobs),
+        )
+        .await?;
+    open.clock.learn(us);
+    if !claimed.jobs.is_empty() {
+        // There may be more, and there is a deadline that nobody else knows of.
+        open.topics.lock().wake(&Topic::Queue(queue.clone()));
+    }
+    Ok(claimed)
+}
+
+async fn claim(
+    sql: &mut Sql<'_>,
+    queue: &QueueName,
+    worker: &LocalName,
+    max: usize,
+) -> Outcome<(Claimed, i64)> {
+    let statement =
+        sql.query(CLAIM).bind(queue.to_string()).bind(worker.to_string()).bind(sql::extent(max));
+    let mut claimed = Claimed::default();
+    let mut us = 0;
+    for row in sql.all(statement).await? {
+        match row.try_get::<Option<i64>, _>(0)? {
+            Some(id) => claimed.jobs.push(job(&row, id)?),
+            None => {
+                us = row.try_get(9)?;
+                claimed.next_due = row.try_get::<Option<i64>, _>(10)?.map(Timestamp::from_millis);
+                claimed.blocked = row.try_get(11)?;
+                claimed.more = row.try_get(12)?;
+            }
+        }
+    }
+    Ok((claimed, us))
+}
+
+fn attempts(row: &PgRow, column: usize) -> sqlx::Result<u32> {
+    Ok(u32::try_from(row.try_get::<i64, _>(column)?).unwrap_or(u32::MAX))
+}
+
+fn job(row: &PgRow, id: i64) -> sqlx::Result<ClaimedJob> {
+    let visibility: i64 = row.try_get(4)?;
+    Ok(ClaimedJob {
+        id: JobId::stored(id),
+        token: ClaimToken::stored(row.try_get(1)?),
+        attempt: attempts(row, 2)?,
+        max_attempts: attempts(row, 3)?,
+        payload: sql::payload(row, 8)?,
+        headers: sql::headers(row, 7)?,
+        enqueued_at: Timestamp::from_millis(row.try_get(5)?),
+        visibility_timeout: Lease::saturating(Duration::from_millis(visibility.unsigned_abs())),
+        deadline: Timestamp::from_millis(row.try_get(6)?),
+    })
+}

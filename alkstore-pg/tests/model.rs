@@ -1,0 +1,25 @@
+//! The Postgres engine against the model of the contract.
+//!
+//! `ALKSTORE_CASES` says how many sequences are run.
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+#[path = "support/bouncer.rs"]
+mod bouncer;
+#[path = "support/factory.rs"]
+mod factory;
+
+use std::sync::Arc;
+
+use alkstore_suite::model::{Plan, run};
+use factory::PgFactory;
+
+#[test]
+fn the_engine_does_what_the_model_does() {
+    let cases = std::env::var("ALKSTORE_CASES").map_or(8, |cases| cases.parse().unwrap());
+    let regressions = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model.proptest-regressions");
+    let plan = Plan { cases, ops: 80, regressions: Some(regressions) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let factory = PgFactory { connections: 4, client_ahead: 0, pooled: false };
+    let covered = run(plan, || Arc::new(factory), |sequence| runtime.block_on(sequence));
+    println!("{} operations in {cases} sequences: {covered:#?}", covered.values().sum::<u64>());
+}
