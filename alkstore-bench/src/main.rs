@@ -2,19 +2,14 @@
 //! the machine's speed meets all alike. Prints medians, spreads and ratios, and says which
 //! targets are met.
 
-mod measure;
-mod mem;
-mod report;
-mod workload;
-
 use std::path::PathBuf;
 
+use alkstore_bench::measure::Series;
+use alkstore_bench::{mem, report, sqlite, worker, workload};
 use anyhow::Context;
 use clap::Parser;
 
-use crate::measure::Series;
-
-/// Measures the memory engine and holds it against its targets.
+/// Measures the engines and the worker runtime and holds them against their targets.
 #[derive(Debug, Parser)]
 struct Args {
     /// How many rounds are counted, after one to warm up.
@@ -31,6 +26,8 @@ struct Args {
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let mut workloads = mem::workloads();
+    workloads.extend(sqlite::workloads());
+    workloads.extend(worker::workloads());
     if let Some(only) = &args.only {
         let mut wanted: Vec<_> =
             workloads.iter().filter(|w| w.name.contains(only.as_str())).map(|w| w.name).collect();

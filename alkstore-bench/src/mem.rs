@@ -109,7 +109,7 @@ async fn batches_of_32() -> anyhow::Result<Reading> {
 
 /// What stands in the store beside the jobs that are claimed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Beside {
+pub enum Beside {
     Nothing,
     Ready,
     Priorities,
@@ -272,7 +272,7 @@ async fn read_1000() -> anyhow::Result<Reading> {
     .await
 }
 
-pub(crate) fn workloads() -> Vec<Workload> {
+pub fn workloads() -> Vec<Workload> {
     let threaded = |name, count| workload(name, move || threads(count)).on_four_threads();
     let beside = |name, beside| {
         let beside_nothing = "claim + ack beside nothing";

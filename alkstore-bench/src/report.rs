@@ -10,14 +10,14 @@ use crate::workload::{Target, Workload};
 /// In how many of all rounds a target has to hold.
 const ROUNDS_MET: f64 = 0.8;
 
-pub(crate) fn progress(round: usize, rounds: usize) {
+pub fn progress(round: usize, rounds: usize) {
     match round {
         0 => eprintln!("warmed up"),
         _ => eprintln!("round {round} of {rounds}"),
     }
 }
 
-pub(crate) fn table(workloads: &[Workload], series: &[Series]) {
+pub fn table(workloads: &[Workload], series: &[Series]) {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN);
     table.set_header(["workload", "median", "unit", "spread", "target", "reached", ""]);

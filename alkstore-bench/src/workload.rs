@@ -7,17 +7,17 @@ use crate::measure::Reading;
 
 type Run = Box<dyn Fn() -> Pin<Box<dyn Future<Output = anyhow::Result<Reading>>>>>;
 
-pub(crate) struct Workload {
-    pub(crate) name: &'static str,
-    pub(crate) run: Run,
+pub struct Workload {
+    pub name: &'static str,
+    pub run: Run,
     /// 0 is a current-thread runtime.
-    pub(crate) worker_threads: usize,
-    pub(crate) target: Option<Target>,
+    pub worker_threads: usize,
+    pub target: Option<Target>,
 }
 
 /// What a workload has to reach.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Target {
+pub enum Target {
     /// At least this rate.
     PerSecond(f64),
     /// At most this time.
@@ -26,7 +26,7 @@ pub(crate) enum Target {
     NotBelow(f64, &'static str),
 }
 
-pub(crate) fn workload<F>(name: &'static str, run: impl Fn() -> F + 'static) -> Workload
+pub fn workload<F>(name: &'static str, run: impl Fn() -> F + 'static) -> Workload
 where
     F: Future<Output = anyhow::Result<Reading>> + 'static,
 {
@@ -35,18 +35,18 @@ where
 }
 
 impl Workload {
-    pub(crate) fn on_four_threads(mut self) -> Self {
+    pub fn on_four_threads(mut self) -> Self {
         self.worker_threads = 4;
         self
     }
 
-    pub(crate) fn target(mut self, target: Target) -> Self {
+    pub fn target(mut self, target: Target) -> Self {
         self.target = Some(target);
         self
     }
 
     /// Runs once, on a runtime of its own.
-    pub(crate) fn measure(&self) -> anyhow::Result<Reading> {
+    pub fn measure(&self) -> anyhow::Result<Reading> {
         let mut builder = match self.worker_threads {
             0 => tokio::runtime::Builder::new_current_thread(),
             threads => {

@@ -244,6 +244,13 @@ impl Job {
         self.claim.queue.as_str()
     }
 
+    /// For runtimes: the claim that [`settle_jobs`](crate::QueueStore::settle_jobs) takes to
+    /// settle this job together with others.
+    #[must_use]
+    pub fn claim_ref(&self) -> &ClaimRef {
+        &self.claim
+    }
+
     /// Which attempt this is, from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {

@@ -47,12 +47,12 @@ pub use payload::{
     RESERVED_HEADER_PREFIX,
 };
 pub use queue::{
-    Claimed, DEFAULT_PAGE, DeadSelection, Due, EnqueueOpts, JobFilter, JobId, JobRecord, JobSpec,
-    JobState, NewJob, Queue, QueueOpts, QueueStats, QueueStore,
+    ClaimHint, Claimed, DEFAULT_PAGE, DeadSelection, Due, EnqueueOpts, JobFilter, JobId, JobRecord,
+    JobSpec, JobState, NewJob, Queue, QueueOpts, QueueStats, QueueStore,
 };
 pub use schedule::{
     MAX_FIRES, SCHEDULER_RENEWAL, SCHEDULER_TTL, Schedule, ScheduleOpts, ScheduleSpec,
-    ScheduleStore, Tick,
+    ScheduleStore, Tick, run_schedules_observed,
 };
 pub use stop::StopToken;
 pub use store::{

@@ -17,13 +17,14 @@ use crate::macros::setters;
 use crate::name::{LocalName, OutboxName, QueueName};
 use crate::payload::{Headers, IntoPayload, Payload};
 use crate::queue::{
-    DeadSelection, EnqueueOpts, JobFilter, JobId, JobRecord, Queue, QueueOpts, QueueStats,
+    ClaimHint, DeadSelection, EnqueueOpts, JobFilter, JobId, JobRecord, Queue, QueueOpts,
+    QueueStats,
 };
 use crate::stop::StopToken;
 use crate::store::Store;
 use crate::time::{Countdown, Timestamp};
 use crate::tx::Tx;
-use crate::wake::{Backoff, unless_stopped};
+use crate::wake::{Backoff, Topic, unless_stopped};
 
 /// What one delivery may say of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -170,6 +171,40 @@ impl Outbox {
             Some(job) => deliver(job, delivery).await.map(|()| true),
             None => Ok(false),
         }
+    }
+
+    /// For runtimes: [`run_once`](Self::run_once), which where there was nothing to deliver says
+    /// when it is worth looking again. Who waits for that watches [`topic`](Self::topic) from
+    /// before the call on.
+    ///
+    /// # Errors
+    ///
+    /// As [`run_once`](Self::run_once).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run_once`](Self::run_once).
+    pub async fn run_once_hinted<F, Fut, E>(
+        &self,
+        worker_id: &str,
+        delivery: F,
+    ) -> Result<Option<ClaimHint>>
+    where
+        F: FnOnce(Delivery) -> Fut + Send,
+        Fut: Future<Output = Result<(), E>> + Send,
+        E: Display,
+    {
+        let (mut jobs, hint) = self.queue.claim_hinted(worker_id, 1).await?;
+        match jobs.pop() {
+            Some(job) => deliver(job, delivery).await.map(|()| None),
+            None => Ok(Some(hint)),
+        }
+    }
+
+    /// For runtimes: what to watch to hear of deliveries.
+    #[must_use]
+    pub fn topic(&self) -> Topic {
+        self.queue.topic()
     }
 
     /// Delivers one after the other, waiting where there is nothing to deliver, until it is

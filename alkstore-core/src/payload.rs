@@ -99,6 +99,11 @@ impl fmt::Debug for Payload {
 }
 
 /// What can be sent: a [`Payload`], or a reference to anything that serializes to JSON.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't be sent as it is",
+    label = "neither a reference to what serializes nor a `Payload` by value",
+    note = "give `&value` of what implements `Serialize`; a `Payload` goes by value, `payload.clone()`"
+)]
 pub trait IntoPayload {
     /// Encodes it.
     ///

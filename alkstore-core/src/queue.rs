@@ -386,6 +386,18 @@ pub struct Claimed {
     pub more: bool,
 }
 
+/// What a claim that found less than it asked for says about the next one: for runtimes that wait
+/// by themselves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClaimHint {
+    /// The next instant at which a job of the queue becomes claimable.
+    pub next_due: Option<Timestamp>,
+    /// A job is due that somebody else holds: look again soon.
+    pub blocked: bool,
+    /// There is more to look at: claim again at once.
+    pub more: bool,
+}
+
 /// The queue primitives of an engine.
 #[async_trait]
 pub trait QueueStore {
@@ -630,7 +642,7 @@ impl Queue {
         if let (Some(job), _) = self.claim_one(&worker).await? {
             return Ok(job);
         }
-        let mut watch = self.store.watch(Topic::Queue(self.name.clone())).await?;
+        let mut watch = self.store.watch(self.topic()).await?;
         let mut look_again = Backoff::LOOK_AGAIN;
         loop {
             let (job, claimed) = self.claim_one(&worker).await?;
@@ -646,6 +658,31 @@ impl Queue {
             let within = claimed.blocked.then(|| look_again.next());
             watch.changed(Wait { until: claimed.next_due, within }).await?;
         }
+    }
+
+    /// For runtimes: one claim of up to `max` jobs, and when it is worth claiming again. Who waits
+    /// for that watches [`topic`](Self::topic) from before the claim on.
+    ///
+    /// # Errors
+    ///
+    /// As [`claim`](Self::claim).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`claim`](Self::claim).
+    pub async fn claim_hinted(&self, worker_id: &str, max: usize) -> Result<(Vec<Job>, ClaimHint)> {
+        let worker = LocalName::new(worker_id)?;
+        let asked = Countdown::start(Duration::ZERO);
+        let Claimed { jobs, next_due, blocked, more } =
+            self.engine().claim_jobs(&self.name, &worker, max).await?;
+        let jobs = jobs.into_iter().map(|job| self.job(job, asked)).collect();
+        Ok((jobs, ClaimHint { next_due, blocked, more }))
+    }
+
+    /// For runtimes: what to watch to hear of claimable jobs.
+    #[must_use]
+    pub fn topic(&self) -> Topic {
+        Topic::Queue(self.name.clone())
     }
 
     async fn claim_one(&self, worker: &LocalName) -> Result<(Option<Job>, Claimed)> {

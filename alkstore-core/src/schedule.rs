@@ -194,17 +194,37 @@ fn leadership_lost() -> Error {
 pub(crate) async fn run(store: Arc<dyn Store>, stop: StopToken) -> Result<()> {
     let (name, owner, ttl) = (LockName::scheduler(), runner(&*store), scheduler_ttl()?);
     let lease = Lock::try_acquire(store.clone(), name, owner, ttl).await?;
-    lead(&*store, lease.map_err(|_| leadership_lost())?, &stop, || ()).await
+    lead(&*store, lease.map_err(|_| leadership_lost())?, &stop, |_| ()).await
 }
 
-pub(crate) async fn run_standby(store: Arc<dyn Store>, stop: StopToken) -> Result<()> {
+/// For runtimes: [`run_schedules_standby`](crate::StoreExt::run_schedules_standby), which tells of
+/// every tick that succeeded.
+///
+/// # Errors
+///
+/// As [`run_schedules_standby`](crate::StoreExt::run_schedules_standby).
+///
+/// # Cancel safety
+///
+/// As [`run_schedules_standby`](crate::StoreExt::run_schedules_standby).
+pub async fn run_schedules_observed(
+    store: Arc<dyn Store>,
+    stop: StopToken,
+    mut ticked: impl FnMut(&Tick) + Send,
+) -> Result<()> {
     let mut backoff = Backoff::FAULT;
     while !stop.is_stopped() {
         let (name, owner, ttl) = (LockName::scheduler(), runner(&*store), scheduler_ttl()?);
         let acquiring = Lock::acquire(store.clone(), name, owner, ttl);
         let led = match unless_stopped(&stop, acquiring).await {
             None => return Ok(()),
-            Some(Ok(lease)) => lead(&*store, lease, &stop, || backoff.reset()).await,
+            Some(Ok(lease)) => {
+                let ticked = |tick: &Tick| {
+                    backoff.reset();
+                    ticked(tick);
+                };
+                lead(&*store, lease, &stop, ticked).await
+            }
             Some(Err(error)) => Err(error),
         };
         match led {
@@ -226,7 +246,7 @@ async fn lead(
     store: &dyn Store,
     mut lease: Lock,
     stop: &StopToken,
-    ticked: impl FnMut() + Send,
+    ticked: impl FnMut(&Tick) + Send,
 ) -> Result<()> {
     let led = tick_until_stopped(store, &mut lease, stop, ticked).await;
     // The next runner starts at once where this succeeds, and after the ttl where it doesn't;
@@ -239,7 +259,7 @@ async fn tick_until_stopped(
     store: &dyn Store,
     lease: &mut Lock,
     stop: &StopToken,
-    mut ticked: impl FnMut() + Send,
+    mut ticked: impl FnMut(&Tick) + Send,
 ) -> Result<()> {
     let mut watch = store.watch(Topic::Schedules).await?;
     let (mut tries, mut backoff) = (0, Backoff::FAULT);
@@ -248,7 +268,7 @@ async fn tick_until_stopped(
             Ok(tick) => {
                 tries = 0;
                 backoff.reset();
-                ticked();
+                ticked(&tick);
                 let wait = Wait { until: tick.next, within: Some(SCHEDULER_RENEWAL) };
                 unless_stopped(stop, watch.changed(wait)).await
             }

@@ -404,7 +404,7 @@ pub trait StoreExt: Store {
     ///
     /// As [`run_schedules`](Self::run_schedules).
     fn run_schedules_standby(&self, stop: StopToken) -> impl Future<Output = Result<()>> + Send {
-        schedule::run_standby(self.shared(), stop)
+        schedule::run_schedules_observed(self.shared(), stop, |_| ())
     }
 
     /// Begins a transaction.

@@ -14,7 +14,11 @@ pub trait Clock: Send + Sync + std::fmt::Debug + 'static {
     /// The time since 1970.
     fn now(&self) -> Duration;
 
-    /// Ends once the clock shows this instant or a later one. Cancel-safe.
+    /// Ends once the clock shows this instant or a later one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
     fn sleep_until(&self, instant: Timestamp) -> BoxFuture<'_, ()>;
 }
 

@@ -23,6 +23,7 @@
 mod clock;
 mod lock;
 mod notify;
+mod observe;
 mod queue;
 mod schedule;
 mod state;
@@ -32,4 +33,5 @@ mod tx;
 mod wake;
 
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use observe::{Observed, Observer};
 pub use store::{MemData, MemStore, MemStoreBuilder};

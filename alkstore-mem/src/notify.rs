@@ -8,6 +8,7 @@ use alkstore_core::{
 };
 use async_trait::async_trait;
 
+use crate::observe::Observed;
 use crate::state::{Shared, View};
 use crate::store::MemStore;
 use crate::wake::Wakes;
@@ -27,7 +28,7 @@ struct Open {
 }
 
 impl Listeners {
-    pub(crate) fn send(&self, message: &Message, wakes: &mut Wakes) {
+    fn send(&self, message: &Message, wakes: &mut Wakes) {
         for listener in self.channels.get(&message.channel).into_iter().flatten() {
             wakes.listener(listener.sender.send(message.clone()));
         }
@@ -83,8 +84,14 @@ pub(crate) fn send_message(view: &mut View<'_>, channel: &ChannelName, payload: 
     let message = Message::new(channel.clone(), payload);
     match &mut view.tx {
         Some(staged) => staged.messages.push(message),
-        None => view.state.listeners.send(&message, view.wakes),
+        None => send(view, &message),
     }
+}
+
+/// A message goes out here, at once or at a transaction's commit.
+pub(crate) fn send(view: &mut View<'_>, message: &Message) {
+    view.state.listeners.send(message, view.wakes);
+    view.state.tap.tell(|| Some(Observed::Notified(message.clone())));
 }
 
 #[async_trait]

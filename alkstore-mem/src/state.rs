@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use crate::clock::{Clock, Reading};
 use crate::lock::LockState;
 use crate::notify::Listeners;
+use crate::observe::{Observer, Tap};
 use crate::queue::QueueState;
 use crate::schedule::ScheduleState;
 use crate::stream::StreamState;
@@ -20,10 +21,15 @@ use crate::wake::{Topics, Wakes};
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Apart<Mutex<State>>,
     /// Somebody's transaction ended: what waited for it tries again.
     pub(crate) tx_ended: Notify,
 }
+
+/// On cache lines of its own, so that whoever takes the lock leaves the clock beside it alone.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Apart<T>(T);
 
 /// How long the lock is waited for awake, in rounds that double: it is held for less than a
 /// microsecond, and to be put to sleep and woken takes several. Who holds it finds its data in
@@ -31,18 +37,19 @@ pub(crate) struct Shared {
 const ROUNDS_AWAKE: u32 = 13;
 
 impl Shared {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, state: Mutex::default(), tx_ended: Notify::new() }
+    pub(crate) fn new(clock: Arc<dyn Clock>, observer: Option<Arc<dyn Observer>>) -> Self {
+        let state = State { tap: Tap(observer), ..State::default() };
+        Self { clock, state: Apart(Mutex::new(state)), tx_ended: Notify::new() }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         for round in 9..ROUNDS_AWAKE {
-            if let Some(state) = self.state.try_lock() {
+            if let Some(state) = self.state.0.try_lock() {
                 return state;
             }
             (0..1_u32 << round).for_each(|_| std::hint::spin_loop());
         }
-        self.state.lock()
+        self.state.0.lock()
     }
 }
 
@@ -55,6 +62,7 @@ pub(crate) struct State {
     pub(crate) listeners: Listeners,
     pub(crate) topics: Topics,
     pub(crate) numbers: Numbers,
+    pub(crate) tap: Tap,
 }
 
 /// Numbers that only grow.

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use futures_util::future::select;
 
 use crate::clock::{Clock, Reading, SystemClock};
+use crate::observe::Observer;
 use crate::state::{Blocked, Shared, View};
 use crate::tx::Staged;
 use crate::wake::{CloseSignal, Wakes};
@@ -56,6 +57,7 @@ impl Default for Options {
 pub struct MemStoreBuilder {
     options: Options,
     clock: Option<Arc<dyn Clock>>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl MemStoreBuilder {
@@ -93,11 +95,17 @@ impl MemStoreBuilder {
         self
     }
 
+    /// Who hears what happens to the data. Default: nobody.
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
     /// Opens a store of its own.
     #[must_use]
     pub fn build(self) -> MemStore {
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
-        MemStore::open(Arc::new(Shared::new(clock)), self.options)
+        MemStore::open(Arc::new(Shared::new(clock, self.observer)), self.options)
     }
 }
 
@@ -176,7 +184,7 @@ pub struct MemData(Weak<Shared>);
 
 impl MemData {
     /// A further open on the data with the options of a builder, while there is a store on them.
-    /// They keep their clock.
+    /// They keep their clock and their observer.
     #[must_use]
     pub fn open(&self, builder: MemStoreBuilder) -> Option<MemStore> {
         Some(MemStore::open(self.0.upgrade()?, builder.options))

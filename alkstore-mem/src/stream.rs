@@ -8,6 +8,7 @@ use alkstore_core::{
 };
 use async_trait::async_trait;
 
+use crate::observe::Observed;
 use crate::state::{State, View};
 use crate::store::MemStore;
 use crate::wake::{ALL, Wakes};
@@ -31,7 +32,7 @@ impl StreamState {
 
     /// How many retained events lie at or below an offset.
     fn retained_up_to(&self, offset: Offset) -> usize {
-        let below = (offset.get() - self.trimmed).clamp(0, length(&self.events));
+        let below = offset.get().saturating_sub(self.trimmed).clamp(0, length(&self.events));
         usize::try_from(below).unwrap_or(0)
     }
 
@@ -53,9 +54,9 @@ impl StreamState {
 
     fn trim(&mut self, horizon: Offset) -> VecDeque<Event> {
         let count = self.retained_up_to(horizon);
-        let kept = self.events.split_off(count);
-        self.trimmed += length(&self.events);
-        std::mem::replace(&mut self.events, kept)
+        let trimmed: VecDeque<_> = self.events.drain(..count).collect();
+        self.trimmed += length(&trimmed);
+        trimmed
     }
 
     fn info(&self, name: &StreamName) -> StreamInfo {
@@ -85,6 +86,11 @@ pub(crate) fn place(
 ) -> Vec<Offset> {
     let log = state.streams.entry(stream.clone()).or_default();
     let placed: Vec<_> = events.into_iter().map(|(spec, at)| log.append(spec, at)).collect();
+    for event in log.events.iter().rev().take(placed.len()).rev() {
+        state
+            .tap
+            .tell(|| Some(Observed::Published { stream: stream.clone(), event: event.clone() }));
+    }
     if !placed.is_empty() {
         state.topics.wake(wakes, ALL, || Topic::Stream(stream.clone()));
     }

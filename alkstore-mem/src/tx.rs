@@ -10,6 +10,7 @@ use alkstore_core::{
 };
 use async_trait::async_trait;
 
+use crate::observe::Observed;
 use crate::queue::{self, Phase, Row, Standing, TxId};
 use crate::state::View;
 use crate::store::{MemStore, Open};
@@ -86,13 +87,15 @@ fn commit(view: &mut View<'_>, staged: Staged) {
     let mut images = Vec::with_capacity(staged.jobs.len());
     // What goes frees its key before what comes takes it.
     for (id, (queue, image)) in staged.jobs {
-        if let Some(state) = view.state.queues.get_mut(&queue) {
-            state.take(id);
-        }
-        images.extend(image.map(|row| (queue, row)));
+        let known = view.state.queues.get_mut(&queue).and_then(|state| state.take(id)).is_some();
+        images.extend(image.map(|row| (queue, row, known)));
     }
-    for (queue, mut row) in images {
+    let now = view.time.now;
+    for (queue, mut row, known) in images {
         row.pin = None;
+        if !known {
+            view.state.tap.tell(|| row.record(&queue, now).map(Observed::Enqueued));
+        }
         let ready = matches!(row.phase, Phase::Ready);
         view.state.queues.entry(queue.clone()).or_default().put(row);
         queue::wake(view, &queue, usize::from(ready));
@@ -104,7 +107,7 @@ fn commit(view: &mut View<'_>, staged: Staged) {
         stream::save(view.state, stream, consumer, offset);
     }
     for message in &staged.messages {
-        view.state.listeners.send(message, view.wakes);
+        notify::send(view, message);
     }
 }
 

@@ -10,10 +10,11 @@ use futures_util::future::select;
 use tokio::sync::{Notify, oneshot};
 
 use crate::clock::{Clock, pause};
+use crate::group::Progress;
 use crate::hub::Hub;
 use crate::sql::{Outcome, Write};
 use crate::store::Open;
-use crate::writer::Progress;
+use crate::writer::Size;
 
 /// How long a read waits for what is on its way back.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -136,6 +137,7 @@ impl Open {
     /// is anything, if its caller is gone before it has it.
     pub(crate) async fn acquire<T: Send + 'static>(
         &self,
+        size: Size,
         run: impl FnMut(&mut Write<'_>) -> Outcome<T> + Send + 'static,
         return_it: impl FnOnce(T) -> Option<GiveBack> + Send + 'static,
     ) -> Result<T> {
@@ -154,7 +156,7 @@ impl Open {
                 drop(answer.send(result.map(value)));
             }
         };
-        let place = self.hub.writer.write(clock, run, answering)?;
+        let place = self.hub.writer.write(&self.hub, clock, (size, run), answering)?;
         let _caller = Caller { ticket: ticket.clone(), progress: place.progress() };
         let mut handed = self.answer(place, answered).await?;
         ticket.end();

@@ -53,6 +53,7 @@ use crate::{notify, queue, stream};
 /// # Ok(())
 /// # }
 /// ```
+#[must_use = "it stages nothing by itself"]
 pub struct SqliteAttached<'c> {
     conn: &'c Connection,
     open: Arc<Open>,
@@ -114,6 +115,14 @@ struct Bench<'b> {
     failed: &'b mut Option<String>,
 }
 
+impl Bench<'_> {
+    fn stage<T>(&mut self, run: impl FnOnce(&mut Write<'_>) -> Outcome<T>) -> Outcome<T> {
+        let (time, mut effects) = (self.open.reading(), Effects::default());
+        // The commit is heard of as that of any other connection.
+        stage(self.conn, time, &mut effects, self.heads, run)
+    }
+}
+
 impl Desk {
     async fn ask<T: Send + 'static>(
         &self,
@@ -134,12 +143,7 @@ impl Desk {
         &self,
         run: impl FnOnce(&mut Write<'_>) -> Outcome<T> + Send + 'static,
     ) -> Result<T> {
-        self.ask(move |bench| {
-            let (time, mut effects) = (bench.open.reading(), Effects::default());
-            // The commit is heard of as that of any other connection.
-            stage(bench.conn, time, &mut effects, bench.heads, run)
-        })
-        .await
+        self.ask(move |bench| bench.stage(run)).await
     }
 }
 
@@ -339,7 +343,15 @@ impl EngineTx for Attached {
         jobs: Vec<JobSpec>,
     ) -> Result<Vec<JobId>> {
         let (queue, opts) = (queue.clone(), opts.clone());
-        self.0.stage(move |write| queue::insert_jobs(write, &queue, &opts, &jobs)).await
+        self.0
+            .ask(move |bench| {
+                let hub = &bench.open.hub;
+                let ids = bench.stage(|write| hub.ids.insert_jobs(write, &queue, &opts, &jobs))?;
+                // The application may roll them back: the writer takes note once it can.
+                hub.writer.give_back(bench.open.options.clock.clone(), |_| Ok(()), |_| ());
+                Ok(ids)
+            })
+            .await
     }
 
     async fn settle_job(&mut self, item: Settlement) -> Result<Settled> {

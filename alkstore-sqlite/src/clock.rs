@@ -1,6 +1,6 @@
 //! The engine's clock: the host's wall clock, read once an operation.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use alkstore_core::{BoxFuture, Timestamp};
 
@@ -12,7 +12,11 @@ pub trait Clock: Send + Sync + std::fmt::Debug + 'static {
     /// The time since 1970.
     fn now(&self) -> Duration;
 
-    /// Ends once the clock shows this instant or a later one. Cancel-safe.
+    /// Ends once the clock shows this instant or a later one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
     fn sleep_until(&self, instant: Timestamp) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let instant = instant.since(Timestamp::EPOCH);
@@ -27,6 +31,24 @@ pub trait Clock: Send + Sync + std::fmt::Debug + 'static {
 #[expect(clippy::disallowed_methods, reason = "the engine's one timer")]
 pub(crate) async fn pause(duration: Duration) {
     tokio::time::sleep(duration).await;
+}
+
+/// For how long something has gone on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "no clock that is set tells how long others wait"
+    )]
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
 }
 
 /// The host's wall clock: the default.

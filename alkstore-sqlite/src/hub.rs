@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
@@ -13,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::acquire::Returns;
 use crate::notify::{self, Listeners};
+use crate::queue::Ids;
 use crate::reader::Readers;
 use crate::sql::{Failure, Outcome};
 use crate::store::Durability;
@@ -34,7 +36,12 @@ pub(crate) struct Hub {
     pub(crate) topics: Mutex<Topics>,
     pub(crate) listeners: Mutex<Listeners>,
     pub(crate) returns: Returns,
+    /// How many transactions were committed.
+    pub(crate) commits: AtomicU64,
+    pub(crate) ids: Ids,
     broken: OnceLock<String>,
+    /// Some store wants its commits on the disk.
+    is_full: AtomicBool,
     running: Mutex<Running>,
     ended: watch::Receiver<()>,
 }
@@ -47,7 +54,7 @@ struct Running {
     /// Held by every thread too: all have ended when it is gone.
     alive: Option<Arc<watch::Sender<()>>>,
     watcher: Option<::notify::RecommendedWatcher>,
-    threads: Vec<JoinHandle<()>>,
+    writer: Option<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for Hub {
@@ -132,20 +139,23 @@ impl Hub {
             topics: Mutex::default(),
             listeners: Mutex::default(),
             returns: Returns::default(),
+            commits: AtomicU64::new(0),
+            ids: Ids::default(),
             broken: OnceLock::new(),
+            is_full: AtomicBool::new(durability == Durability::Full),
             running: Mutex::new(Running {
                 stores: 1,
                 full: usize::from(durability == Durability::Full),
                 alive: Some(alive.clone()),
                 watcher: directory::watch(&path, weak.clone()),
-                threads: Vec::new(),
+                writer: None,
             }),
             ended,
             path,
         });
         let watched = hub.running.lock().watcher.is_some();
         let thread = Writer::start(hub.clone(), conn, watched, alive)?;
-        hub.running.lock().threads.push(thread);
+        hub.running.lock().writer = Some(thread);
         Ok(hub)
     }
 
@@ -157,6 +167,7 @@ impl Hub {
         }
         running.stores += 1;
         running.full += usize::from(durability == Durability::Full);
+        self.is_full.store(running.full > 0, Ordering::SeqCst);
         true
     }
 
@@ -166,6 +177,7 @@ impl Hub {
             let mut running = self.running.lock();
             running.stores -= 1;
             running.full -= usize::from(durability == Durability::Full);
+            self.is_full.store(running.full > 0, Ordering::SeqCst);
             if running.stores > 0 {
                 drop(running);
                 // A transaction of the store that leaves may hold the writer.
@@ -181,9 +193,8 @@ impl Hub {
             open.remove(&self.path);
         }
         drop(watcher);
+        self.readers.close();
         self.writer.close();
-        let readers = self.readers.close();
-        self.running.lock().threads.extend(readers);
     }
 
     /// Whether the last store has left.
@@ -195,17 +206,17 @@ impl Hub {
     pub(crate) async fn ended(&self) {
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
-        let threads = std::mem::take(&mut self.running.lock().threads);
-        for thread in threads {
-            // They have let go of everything, and are about to return; a panic was heard by
-            // whoever waited for the answer.
+        let writer = self.running.lock().writer.take();
+        if let Some(thread) = writer {
+            // It has let go of everything, and is about to return; a panic was heard by whoever
+            // waited for the answer.
             let _ = thread.join();
         }
     }
 
     /// How durable commits are: as the most careful of the stores wants them.
     pub(crate) fn durability(&self) -> Durability {
-        if self.running.lock().full > 0 { Durability::Full } else { Durability::Normal }
+        if self.is_full.load(Ordering::SeqCst) { Durability::Full } else { Durability::Normal }
     }
 
     /// What keeps [`ended`](Self::ended) waiting; nothing where all is ending.
@@ -239,7 +250,7 @@ impl Hub {
     fn give_up(&self, what: &str) {
         let message = format!("{} {what}; close the store and open it again", self.path.display());
         if self.broken.set(message).is_ok() {
-            self.topics.lock().wake_everyone();
+            self.wake_everyone();
             notify::end_all(self);
         }
     }
@@ -257,7 +268,7 @@ impl Hub {
 
     /// Tells what a commit changed.
     pub(crate) fn fire(&self, conn: &Connection, effects: &Effects) {
-        self.topics.lock().fire(effects);
+        self.wake(effects);
         if effects.messages {
             self.deliver(conn);
         }
@@ -265,7 +276,7 @@ impl Hub {
 
     /// Somebody else has committed something.
     pub(crate) fn fire_everything(&self, conn: &Connection) {
-        self.topics.lock().wake_everyone();
+        self.wake_everyone();
         self.deliver(conn);
     }
 

@@ -26,7 +26,9 @@
 mod acquire;
 mod attach;
 mod clock;
+mod group;
 mod hub;
+mod lease;
 mod lock;
 mod migrate;
 mod notify;

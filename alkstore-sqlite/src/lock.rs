@@ -10,6 +10,7 @@ use rusqlite::{Connection, params};
 use crate::acquire::{GiveBack, give_back};
 use crate::sql::{self, Outcome, Write};
 use crate::store::{Open, SqliteStore};
+use crate::writer::Size;
 
 const HOLDER: &str = "SELECT expires_at FROM alkstore_locks WHERE name = ?1 AND owner IS NOT NULL AND expires_at > ?2";
 
@@ -102,6 +103,7 @@ impl Open {
         let (wanted, owner, lock) = (name.clone(), owner.clone(), name.clone());
         let acquired = self
             .acquire(
+                Size::Small,
                 move |write| acquire(write, &wanted, &owner, ttl),
                 |acquired| match acquired {
                     Acquired::Held { token, .. } => Some(return_it(LockRef { name: lock, token })),
@@ -143,12 +145,12 @@ impl LockStore for SqliteStore {
 
     async fn renew_lock(&self, lock: &LockRef, ttl: Lease) -> Result<Timestamp> {
         let lock = lock.clone();
-        self.open.write(move |write| renew(write, &lock, ttl)).await
+        self.open.write(Size::Small, move |write| renew(write, &lock, ttl)).await
     }
 
     async fn release_lock(&self, lock: &LockRef) -> Result<()> {
         let lock = lock.clone();
-        self.open.write(move |write| release(write, &lock)).await
+        self.open.write(Size::Small, move |write| release(write, &lock)).await
     }
 
     fn abandon_lock(&self, lock: &LockRef) {

@@ -15,6 +15,7 @@ use rusqlite::{Connection, params};
 use crate::hub::Hub;
 use crate::sql::{self, Outcome, Write};
 use crate::store::SqliteStore;
+use crate::writer::Size;
 
 /// How long a message is kept, in milliseconds.
 const KEPT_MS: i64 = 60_000;
@@ -197,7 +198,8 @@ pub(crate) fn send_message(
 impl NotifyStore for SqliteStore {
     async fn send_message(&self, channel: &ChannelName, payload: Payload) -> Result<()> {
         let channel = channel.clone();
-        self.open.write(move |write| send_message(write, &channel, &payload)).await
+        let size = Size::of(1, payload.size());
+        self.open.write(size, move |write| send_message(write, &channel, &payload)).await
     }
 
     async fn open_listener(&self, channel: &ChannelName) -> Result<Listener> {

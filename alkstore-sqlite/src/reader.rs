@@ -130,11 +130,19 @@ impl Readers {
     }
 
     /// Lets the threads end and the connections go.
-    pub(crate) fn close(&self) -> Vec<JoinHandle<()>> {
+    pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closing = true;
         state.spare.clear();
         self.arrived.notify_all();
-        std::mem::take(&mut state.threads)
+    }
+
+    /// Blocks until the threads have ended, once they were told to.
+    pub(crate) fn join(&self) {
+        let threads = std::mem::take(&mut self.state.lock().threads);
+        for thread in threads {
+            // A panic was heard by whoever waited for the answer.
+            let _ = thread.join();
+        }
     }
 }

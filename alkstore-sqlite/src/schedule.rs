@@ -13,6 +13,7 @@ use crate::queue;
 use crate::sql::{self, Outcome, Write};
 use crate::store::SqliteStore;
 use crate::wake::ALL;
+use crate::writer::Size;
 
 /// The units of a period, in milliseconds.
 const UNITS: [(char, i64); 4] = [('s', 1_000), ('m', 60_000), ('h', 3_600_000), ('d', 86_400_000)];
@@ -232,13 +233,13 @@ fn next(conn: &Connection) -> Outcome<Option<i64>> {
 impl ScheduleStore for SqliteStore {
     async fn upsert_schedule(&self, spec: ScheduleSpec) -> Result<Schedule> {
         let period = every(&spec.spec)?;
-        self.open.write(move |write| upsert(write, &spec, period)).await
+        self.open.write(Size::Any, move |write| upsert(write, &spec, period)).await
     }
 
     async fn delete_schedule(&self, name: &ScheduleName) -> Result<bool> {
         let name = name.clone();
         self.open
-            .write(move |write| {
+            .write(Size::Any, move |write| {
                 let known = write.run(DELETE, [name.as_str()])? > 0;
                 if known {
                     changed(write);
@@ -261,7 +262,7 @@ impl ScheduleStore for SqliteStore {
 
     async fn set_schedule_paused(&self, name: &ScheduleName, paused: bool) -> Result<bool> {
         let name = name.clone();
-        self.open.write(move |write| set_paused(write, &name, paused)).await
+        self.open.write(Size::Any, move |write| set_paused(write, &name, paused)).await
     }
 
     async fn tick_schedules(&self) -> Result<Tick> {
@@ -270,7 +271,7 @@ impl ScheduleStore for SqliteStore {
         if next.is_none_or(|next| next > now) {
             return Ok(Tick { fired: 0, next: next.map(Timestamp::from_millis) });
         }
-        self.open.write(tick).await
+        self.open.write(Size::Any, tick).await
     }
 }
 

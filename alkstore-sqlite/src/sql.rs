@@ -143,7 +143,11 @@ pub(crate) fn all<T>(
     prepared(conn, sql)?.query_map(params, map)?.collect()
 }
 
-fn prepared<'c>(conn: &'c Connection, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
+/// A statement, prepared once a connection.
+pub(crate) fn prepared<'c>(
+    conn: &'c Connection,
+    sql: &str,
+) -> rusqlite::Result<CachedStatement<'c>> {
     conn.prepare_cached(sql)
 }
 

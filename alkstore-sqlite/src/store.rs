@@ -18,9 +18,10 @@ use tokio::sync::oneshot;
 
 use crate::clock::{Clock, Reading, WallClock, pause};
 use crate::hub::Hub;
+use crate::lease::LeaseGuard;
 use crate::sql::{Outcome, Write};
 use crate::wake::CloseSignal;
-use crate::writer::{LeaseGuard, Place};
+use crate::writer::{Place, Size};
 use crate::{notify, queue};
 
 const DEFAULT_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,6 +29,7 @@ const DEFAULT_SAFETY_POLL: Duration = Duration::from_secs(30);
 
 /// What a commit has survived once it is answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Durability {
     /// The end of the process and the loss of power: `synchronous=FULL`.
     #[default]
@@ -97,9 +99,9 @@ impl SqliteStoreBuilder {
     }
 
     /// How often a waiter looks again without being woken; `None` turns it off. It is a net
-    /// beneath the wakes, which miss nothing. Default: 30 s.
+    /// beneath the wakes, which miss nothing. At least 1 ms. Default: 30 s.
     pub fn safety_poll(mut self, every: Option<Duration>) -> Self {
-        self.options.safety_poll = every;
+        self.options.safety_poll = every.map(|every| every.max(Duration::from_millis(1)));
         self
     }
 
@@ -240,7 +242,7 @@ impl SqliteStore {
     }
 }
 
-/// The data of a SQLite store, for tests that move its clock. It doesn't keep the store open.
+/// The data of a SQLite store, for tests that move its clock or count its commits. It doesn't keep the store open.
 #[derive(Debug, Clone)]
 pub struct SqliteData(Weak<Hub>);
 
@@ -249,8 +251,15 @@ impl SqliteData {
     /// the clock may want every waiter to look again.
     pub fn wake_all(&self) {
         if let Some(hub) = self.0.upgrade() {
-            hub.topics.lock().wake_everyone();
+            hub.wake_everyone();
         }
+    }
+
+    /// How many transactions of stores of this process were committed: those of operations that
+    /// waited together are one.
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.0.upgrade().map_or(0, |hub| hub.commits.load(Ordering::Relaxed))
     }
 }
 
@@ -270,12 +279,14 @@ impl Open {
     /// Runs a write, and answers once it is durable.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
+        size: Size,
         run: impl FnMut(&mut Write<'_>) -> Outcome<T> + Send + 'static,
     ) -> Result<T> {
         self.usable()?;
         let (answer, answered) = oneshot::channel();
         let answering = move |result| drop(answer.send(result));
-        let place = self.hub.writer.write(self.options.clock.clone(), run, answering)?;
+        let (hub, clock) = (&self.hub, self.options.clock.clone());
+        let place = hub.writer.write(hub, clock, (size, run), answering)?;
         self.answer(place, answered).await
     }
 
@@ -328,6 +339,10 @@ impl Open {
     ) -> Result<T> {
         self.usable()?;
         self.hub.returns.all_arrived().await;
+        // The write connection has at hand what it has written; the others read that anew.
+        if let Some(found) = self.hub.writer.glance(&read) {
+            return Ok(found);
+        }
         match self.hub.read_here(&read) {
             Err(failure) if failure.is_busy() => self.read(read).await,
             outcome => outcome.map_err(|failure| self.hub.error(failure)),
@@ -404,7 +419,7 @@ impl StoreBase for SqliteStore {
     }
 
     async fn maintain_page(&self) -> Result<MaintenancePage> {
-        self.open.write(queue::maintain).await
+        self.open.write(Size::Any, queue::maintain).await
     }
 
     async fn shut_down(&self) -> Result<()> {

@@ -10,6 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::sql::{self, Heads, Outcome, Write};
 use crate::store::SqliteStore;
 use crate::wake::ALL;
+use crate::writer::Size;
 
 const FIND: &str = "SELECT id, trimmed, head FROM alkstore_streams WHERE name = ?1";
 
@@ -17,7 +18,8 @@ const EVERY: &str = "SELECT id, trimmed, head, name FROM alkstore_streams";
 
 const CREATE: &str = "INSERT INTO alkstore_streams (name) VALUES (?1)";
 
-const ADVANCE: &str = "UPDATE alkstore_streams SET head = ?2 WHERE id = ?1";
+const ADVANCE: &str = "UPDATE alkstore_streams SET head = head + ?2 WHERE name = ?1
+    RETURNING id, head";
 
 const APPEND: &str =
     "INSERT INTO alkstore_events (stream, offset, published_at, key, headers, payload)
@@ -98,6 +100,21 @@ fn committed_head(heads: Option<&Heads>, stream: &StreamName, log: Option<Log>) 
     staged.unwrap_or_else(|| log.map_or(0, |log| log.head))
 }
 
+/// Makes room for so many events; the stream's id, and the head before them.
+fn advance(conn: &Connection, stream: &StreamName, count: i64) -> Outcome<(i64, i64)> {
+    let values = params![stream.as_str(), count];
+    // Stepped to its end: before that it isn't done.
+    let mut advanced = sql::all(conn, ADVANCE, values, |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let (id, head): (i64, i64) = match advanced.pop() {
+        Some(advanced) => advanced,
+        None => {
+            Log::known(conn, stream)?;
+            return advance(conn, stream, count);
+        }
+    };
+    Ok((id, head - count))
+}
+
 pub(crate) fn append_events(
     write: &mut Write<'_>,
     stream: &StreamName,
@@ -106,26 +123,25 @@ pub(crate) fn append_events(
     if events.is_empty() {
         return Ok(Vec::new());
     }
-    let log = Log::known(write.conn, stream)?;
+    let (id, mut head) = advance(write.conn, stream, sql::extent(events.len()))?;
     if let Some(heads) = &mut write.heads {
-        heads.entry(stream.clone()).or_insert(log.head);
+        heads.entry(stream.clone()).or_insert(head);
     }
     let mut places = Vec::with_capacity(events.len());
-    let mut head = log.head;
+    let mut append = sql::prepared(write.conn, APPEND)?;
     for event in events {
         head += 1;
         let values = params![
-            log.id,
+            id,
             head,
             write.time.now,
             event.key.as_ref().map(LocalName::as_str),
             sql::headers_text(&event.headers)?,
             event.payload.as_str(),
         ];
-        write.run(APPEND, values)?;
+        append.execute(values)?;
         places.push(Offset::stored(head));
     }
-    write.run(ADVANCE, [log.id, head])?;
     write.effects.wake(Topic::Stream(stream.clone()), ALL);
     Ok(places)
 }
@@ -233,7 +249,9 @@ impl StreamStore for SqliteStore {
         events: Vec<EventSpec>,
     ) -> Result<Vec<Offset>> {
         let stream = stream.clone();
-        self.open.write(move |write| append_events(write, &stream, &events)).await
+        let bytes = events.iter().map(|event| event.payload.size()).sum();
+        let size = Size::of(events.len(), bytes);
+        self.open.write(size, move |write| append_events(write, &stream, &events)).await
     }
 
     async fn read_events(
@@ -248,7 +266,7 @@ impl StreamStore for SqliteStore {
 
     async fn trim_stream(&self, stream: &StreamName, horizon: Offset) -> Result<u64> {
         let stream = stream.clone();
-        self.open.write(move |write| trim(write, &stream, horizon)).await
+        self.open.write(Size::Any, move |write| trim(write, &stream, horizon)).await
     }
 
     async fn stream_info(&self, stream: Option<&StreamName>) -> Result<Vec<StreamInfo>> {
@@ -268,7 +286,9 @@ impl StreamStore for SqliteStore {
         offset: Offset,
     ) -> Result<()> {
         let (stream, consumer) = (stream.clone(), consumer.clone());
-        self.open.write(move |write| store_offset(write, &stream, &consumer, offset)).await
+        self.open
+            .write(Size::Small, move |write| store_offset(write, &stream, &consumer, offset))
+            .await
     }
 
     async fn rewind_consumer(
@@ -278,11 +298,13 @@ impl StreamStore for SqliteStore {
         offset: Offset,
     ) -> Result<()> {
         let (stream, consumer) = (stream.clone(), consumer.clone());
-        self.open.write(move |write| set_offset(write, REWIND, &stream, &consumer, offset)).await
+        self.open
+            .write(Size::Small, move |write| set_offset(write, REWIND, &stream, &consumer, offset))
+            .await
     }
 
     async fn delete_consumer(&self, stream: &StreamName, consumer: &LocalName) -> Result<bool> {
         let (stream, consumer) = (stream.clone(), consumer.clone());
-        self.open.write(move |write| forget(write, &stream, &consumer)).await
+        self.open.write(Size::Small, move |write| forget(write, &stream, &consumer)).await
     }
 }

@@ -13,10 +13,10 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::clock::Reading;
+use crate::lease::{Ended, Lease, LeaseGuard};
 use crate::sql::{self, Heads, Outcome, Write};
 use crate::store::{Open, SqliteStore};
 use crate::wake::Effects;
-use crate::writer::{Ended, Lease, LeaseGuard};
 use crate::{notify, queue, stream};
 
 /// A SQLite store's transaction, reached by [`Tx::engine`](alkstore_core::Tx::engine) for the
@@ -234,8 +234,8 @@ impl EngineTx for SqliteTx {
         opts: &QueueOpts,
         jobs: Vec<JobSpec>,
     ) -> Result<Vec<JobId>> {
-        let (queue, opts) = (queue.clone(), opts.clone());
-        self.stage(move |write| queue::insert_jobs(write, &queue, &opts, &jobs)).await
+        let (queue, opts, hub) = (queue.clone(), opts.clone(), self.open.hub.clone());
+        self.stage(move |write| hub.ids.insert_jobs(write, &queue, &opts, &jobs)).await
     }
 
     async fn settle_job(&mut self, item: Settlement) -> Result<Settled> {
@@ -303,7 +303,7 @@ impl EngineTx for SqliteTx {
 
     async fn rollback(mut self: Box<Self>) -> Result<()> {
         // Without an answer the connection was let go, and rolled back with that.
-        self.end(|lease| sql::rollback(lease.conn)).await;
+        self.end(|lease| lease.rollback()).await;
         Ok(())
     }
 }

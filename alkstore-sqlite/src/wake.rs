@@ -101,38 +101,67 @@ impl Topics {
         };
     }
 
-    /// Fires what a committed write has to tell.
-    pub(crate) fn fire(&self, effects: &Effects) {
+    /// What a committed write has to tell.
+    fn told(&self, effects: &Effects) -> Vec<Wake> {
+        let mut wakes = Vec::new();
         if self.watched.is_empty() {
-            return;
+            return wakes;
         }
         for (topic, &count) in &effects.wakes {
             if let Some(watched) = self.watched.get(topic) {
-                watched.wake(count);
+                wakes.push(watched.wake(count));
             }
         }
         for (topic, at) in &effects.sooner {
             if let Some(watched) = self.watched.get(topic)
                 && !watched.until.values().any(|until| until <= at)
             {
-                watched.wake(1);
+                wakes.push(watched.wake(1));
             }
         }
+        wakes
+    }
+
+    fn everyone(&self) -> Vec<Wake> {
+        self.watched.values().map(|watched| watched.wake(ALL)).collect()
+    }
+}
+
+impl Hub {
+    /// Wakes those whom a committed write concerns.
+    pub(crate) fn wake(&self, effects: &Effects) {
+        let wakes = self.topics.lock().told(effects);
+        wakes.into_iter().for_each(Wake::send);
     }
 
     /// Lets all watchers of all topics look again.
     pub(crate) fn wake_everyone(&self) {
-        self.watched.values().for_each(|watched| watched.notify.notify_waiters());
+        let wakes = self.topics.lock().everyone();
+        wakes.into_iter().for_each(Wake::send);
+    }
+}
+
+/// A wake that is still to be sent: whoever is woken may run on the spot, and must find no lock
+/// held.
+struct Wake {
+    notify: Arc<Notify>,
+    /// How many; everybody where there is no number.
+    count: Option<usize>,
+}
+
+impl Wake {
+    fn send(self) {
+        match self.count {
+            None => self.notify.notify_waiters(),
+            Some(count) => (0..count).for_each(|_| self.notify.notify_one()),
+        }
     }
 }
 
 impl Watched {
-    fn wake(&self, count: usize) {
-        if count >= self.watchers {
-            self.notify.notify_waiters();
-        } else {
-            (0..count).for_each(|_| self.notify.notify_one());
-        }
+    fn wake(&self, count: usize) -> Wake {
+        let count = (count < self.watchers).then_some(count);
+        Wake { notify: self.notify.clone(), count }
     }
 }
 

@@ -1,33 +1,29 @@
-//! The one write connection of a file in this process, on a thread of its own, and its commits in
-//! groups.
+//! Who waits for the write connection, and who serves them.
 //!
 //! Operations that wait while a commit is under way go into the next one together: one fsync for
-//! all of them. A transaction of the application leases the connection; what else wants to write
-//! waits meanwhile.
+//! all of them, by a thread of its own. Where a commit doesn't wait for the disk and nobody has
+//! the connection, a caller does it itself, and serves those who came meanwhile. A transaction of
+//! the application leases the connection; what else wants to write waits meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use alkstore_core::{Error, Result};
 use parking_lot::{Condvar, Mutex};
-use rusqlite::{Connection, ErrorCode};
-use tokio::sync::{oneshot, watch};
+use rusqlite::Connection;
+use tokio::sync::watch;
 
-use crate::clock::{Clock, Reading};
+use crate::clock::Clock;
+use crate::group::{Call, Desk, Member, Operation, Progress};
 use crate::hub::Hub;
-use crate::migrate;
-use crate::sql::{self, Failure, Heads, Outcome, Write};
+use crate::lease;
+use crate::sql::{self, Outcome, Write};
 use crate::store::Durability;
-use crate::wake::{CloseSignal, Effects};
 
 /// How many operations one commit takes at most.
 const GROUP: usize = 256;
-
-/// How many operations go into the log before it is copied into the database.
-const CHECKPOINT: usize = 512;
 
 /// How long a pause between two attempts at another process's lock is, at least and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(4));
@@ -40,204 +36,189 @@ const POLL: Duration = Duration::from_millis(5);
 
 /// When commits of others are looked for after something happened in the directory, one after the
 /// other: what is written there comes a moment before the commit can be seen.
-const LOOKS: [Duration; 12] = {
+const LOOKS: [Duration; 26] = {
     let us = Duration::from_micros;
     [
+        us(40),
+        us(40),
+        us(40),
+        us(50),
+        us(60),
+        us(70),
+        us(80),
         us(100),
+        us(120),
+        us(150),
         us(200),
+        us(250),
+        us(300),
         us(400),
-        us(800),
-        us(1_500),
-        us(2_000),
-        us(3_000),
-        us(5_000),
-        us(8_000),
-        us(8_000),
-        us(10_000),
+        us(500),
+        us(700),
+        us(1_000),
+        us(1_400),
+        us(1_800),
+        us(2_400),
+        us(3_200),
+        us(4_200),
+        us(5_600),
+        us(7_500),
+        us(9_500),
         us(12_000),
     ]
 };
 
+/// Where the looks begin after a disturbance that this process may have made itself.
+const CALM: usize = 16;
+
 /// How often what is given back at the close is tried beside another process.
 const LAST_TRIES: u32 = 50;
 
-const QUEUED: u8 = 0;
-const TAKEN: u8 = 1;
-const CANCELLED: u8 = 2;
+/// How many operations one caller serves for others while it is at it, and how often it looks for
+/// more of them.
+const HERE: (usize, usize) = (32, 4);
+
+/// How often a caller tries to get hold of the connection before it leaves that to the thread.
+const TRIES: u32 = 40;
 
 /// The way to the write connection.
 #[derive(Default)]
 pub(crate) struct Writer {
-    inbox: Mutex<Inbox>,
-    arrived: Condvar,
-    leases: AtomicU64,
+    /// Locked before the inbox, where both are.
+    desk: Mutex<Option<Desk>>,
+    pub(crate) inbox: Mutex<Inbox>,
+    pub(crate) arrived: Condvar,
 }
 
 #[derive(Default)]
-struct Inbox {
+pub(crate) struct Inbox {
     waiting: VecDeque<Waiting>,
-    lease: Option<Serving>,
+    /// The lease that is being served.
+    pub(crate) lease: Option<lease::Serving>,
+    /// A caller serves what waits, and will look again.
+    is_served: bool,
     /// Another connection writes.
     blocked: bool,
     /// Something happened in the directory.
     disturbed: bool,
-    closing: bool,
+    /// This process has written since then.
+    has_written: bool,
+    /// The log wants to be copied into the database.
+    log_is_full: bool,
+    pub(crate) closing: bool,
     ended: bool,
 }
 
-/// The lease that is being served, and what its transaction asks for.
-struct Serving {
-    number: u64,
-    calls: VecDeque<LeaseCall>,
-    dropped: bool,
-    close: Arc<CloseSignal>,
-}
-
 struct Waiting {
-    place: Arc<AtomicU8>,
+    place: Progress,
     work: Work,
 }
 
-enum Work {
-    Operation(Box<dyn Operation>),
+pub(crate) enum Work {
+    Operation(Box<dyn Operation>, Size),
     /// Nobody waits for it, and a close doesn't keep it away.
     GiveBack(Box<dyn Operation>),
-    Lease(LeaseRequest),
+    Lease(lease::Request),
 }
 
-struct LeaseRequest {
-    answer: oneshot::Sender<Result<LeaseGuard>>,
-    close: Arc<CloseSignal>,
+/// How much a write does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// So little that a caller can do it on its own thread.
+    Small,
+    /// It may take a while.
+    Any,
+}
+
+impl Size {
+    /// A write of so many rows, and of so many bytes in all of them.
+    pub(crate) fn of(rows: usize, bytes: usize) -> Self {
+        if rows <= 128 && bytes <= 64 * 1024 { Self::Small } else { Self::Any }
+    }
 }
 
 impl Waiting {
-    fn is_cancelled(&self) -> bool {
-        self.place.load(Ordering::SeqCst) == CANCELLED
-    }
-
-    fn take(&self) -> bool {
-        let taken = self.place.compare_exchange(QUEUED, TAKEN, Ordering::SeqCst, Ordering::SeqCst);
-        taken.is_ok()
+    fn is_small(&self) -> bool {
+        matches!(self.work, Work::Operation(_, Size::Small))
     }
 
     fn refuse(self, error: Error) {
         match self.work {
-            Work::Operation(operation) | Work::GiveBack(operation) => operation.answer(Err(error)),
+            Work::Operation(operation, _) | Work::GiveBack(operation) => {
+                operation.answer(Err(error));
+            }
             Work::Lease(request) => drop(request.answer.send(Err(error))),
         }
     }
 }
 
-/// A write that may be run again: a group whose transaction the database gave up is repeated one
-/// by one.
-trait Operation: Send {
-    fn run(&mut self, conn: &Connection, effects: &mut Effects) -> Outcome<()>;
-    fn answer(self: Box<Self>, committed: Result<()>);
-}
-
-struct Call<T, F, A> {
-    clock: Arc<dyn Clock>,
-    run: F,
-    value: Option<T>,
-    answer: A,
-}
-
-impl<T, F, A> Operation for Call<T, F, A>
-where
-    T: Send,
-    F: FnMut(&mut Write<'_>) -> Outcome<T> + Send,
-    A: FnOnce(Result<T>) + Send,
-{
-    fn run(&mut self, conn: &Connection, effects: &mut Effects) -> Outcome<()> {
-        let time = Reading::of(&*self.clock);
-        self.value = Some((self.run)(&mut Write { conn, time, effects, heads: None })?);
-        Ok(())
+impl Inbox {
+    /// Whether whoever is asked first may serve what waits.
+    fn is_free(&self) -> bool {
+        !(self.is_served || self.lease.is_some() || self.blocked || self.closing)
     }
 
-    fn answer(self: Box<Self>, committed: Result<()>) {
-        let value = self.value.ok_or_else(|| Error::engine("a write gave no result"));
-        (self.answer)(committed.and(value));
-    }
-}
-
-/// What a lease's transaction does on the connection.
-type LeaseCall = Box<dyn FnOnce(&mut Lease<'_>) -> Ended + Send>;
-
-/// Whether the lease's transaction is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
-    No,
-    Yes,
-}
-
-/// The connection as the transaction that leases it sees it.
-pub(crate) struct Lease<'c> {
-    pub(crate) conn: &'c Connection,
-    pub(crate) hub: &'c Hub,
-    pub(crate) effects: &'c mut Effects,
-    pub(crate) heads: &'c mut Heads,
-}
-
-/// A lease that is held; it ends when this is dropped.
-pub(crate) struct LeaseGuard {
-    hub: Arc<Hub>,
-    number: u64,
-}
-
-impl LeaseGuard {
-    /// Runs a call of the transaction.
-    pub(crate) fn call(&self, call: LeaseCall) -> Result<()> {
+    /// Takes the next operations, or nothing where one of them is for the thread.
+    fn take_small(&mut self) -> Vec<Member> {
+        if self.closing || !self.waiting.iter().all(Waiting::is_small) {
+            return Vec::new();
+        }
+        let mut group = Vec::new();
+        while group.len() < HERE.0
+            && let Some(Waiting { place: progress, work }) = self.waiting.pop_front()
         {
-            let mut inbox = self.hub.writer.inbox.lock();
-            match &mut inbox.lease {
-                Some(lease) if lease.number == self.number => lease.calls.push_back(call),
-                _ => return Err(Error::Closed),
+            if let Work::Operation(operation, _) = work
+                && progress.begin()
+            {
+                group.push(Member { progress, operation, gives_back: false });
             }
         }
-        self.hub.writer.arrived.notify_one();
-        Ok(())
+        group
     }
-}
 
-impl Drop for LeaseGuard {
-    fn drop(&mut self) {
-        if let Some(lease) = &mut self.hub.writer.inbox.lock().lease
-            && lease.number == self.number
-        {
-            lease.dropped = true;
+    /// There was no time for these.
+    fn put_back(&mut self, members: Vec<Member>) {
+        for Member { progress, operation, gives_back } in members.into_iter().rev() {
+            progress.put_back();
+            let work = match gives_back {
+                true => Work::GiveBack(operation),
+                false => Work::Operation(operation, Size::Any),
+            };
+            self.waiting.push_front(Waiting { place: progress, work });
         }
-        self.hub.writer.arrived.notify_one();
     }
 }
 
 /// A place in the queue; it is given up with the future that waits in it.
-pub(crate) struct Place(Arc<AtomicU8>);
-
-/// How far what waits in a place has come.
-pub(crate) struct Progress(Arc<AtomicU8>);
-
-impl Progress {
-    /// Whether it was begun, and may have ended.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.0.load(Ordering::SeqCst) == TAKEN
-    }
-}
+pub(crate) struct Place(Progress);
 
 impl Place {
     pub(crate) fn progress(&self) -> Progress {
-        Progress(self.0.clone())
+        self.0.clone()
     }
 
     /// Whether what waits there will not be begun.
     pub(crate) fn give_up(&self) -> bool {
-        let given = self.0.compare_exchange(QUEUED, CANCELLED, Ordering::SeqCst, Ordering::SeqCst);
-        given.is_ok()
+        self.0.cancel()
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.give_up();
+    }
+}
+
+/// A caller that serves what waits. When it ends, the thread takes over what is left.
+struct Here<'w>(&'w Writer);
+
+impl Drop for Here<'_> {
+    fn drop(&mut self) {
+        let mut inbox = self.0.inbox.lock();
+        inbox.is_served = false;
+        if !inbox.waiting.is_empty() || inbox.log_is_full {
+            self.0.arrived.notify_one();
+        }
     }
 }
 
@@ -249,21 +230,15 @@ impl Writer {
         watched: bool,
         alive: Arc<watch::Sender<()>>,
     ) -> Result<JoinHandle<()>> {
-        let durability = hub.durability();
-        let mut thread = Thread {
-            hub,
-            conn,
-            watched,
-            durability,
-            seen: None,
-            looks: LOOKS.len(),
-            written: 0,
-            last_tries: 0,
-        };
+        *hub.writer.desk.lock() = Some(Desk::new(conn, hub.durability()));
+        let mut thread = Thread { hub, watched, looks: LOOKS.len(), last_tries: 0, leases: 0 };
         std::thread::Builder::new()
             .name("alkstore-writer".to_owned())
             .spawn(move || {
                 thread.serve();
+                // The last connection that goes tidies up; of two that go at once neither may.
+                thread.hub.readers.join();
+                drop(thread.hub.writer.desk.lock().take());
                 drop(thread);
                 drop(alive);
             })
@@ -292,34 +267,99 @@ impl Writer {
         }
     }
 
-    fn push(&self, work: Work) -> Result<Place> {
-        let place = Arc::new(AtomicU8::new(QUEUED));
-        {
-            let mut inbox = self.inbox.lock();
-            let late = !matches!(work, Work::GiveBack(_));
-            if inbox.ended || inbox.closing && late {
-                return Err(Error::Closed);
-            }
-            let waiting = Waiting { place: place.clone(), work };
-            // What comes back comes before those who look for it.
-            if late {
-                inbox.waiting.push_back(waiting);
-            } else {
-                inbox.waiting.push_front(waiting);
-            }
+    /// Puts something into the queue, and says whether somebody is at it already.
+    fn queue(&self, work: Work) -> Result<(Place, bool)> {
+        let place = Progress::default();
+        let mut inbox = self.inbox.lock();
+        let late = !matches!(work, Work::GiveBack(_));
+        if inbox.ended || inbox.closing && late {
+            return Err(Error::Closed);
         }
+        let waiting = Waiting { place: place.clone(), work };
+        // What comes back comes before those who look for it.
+        if late {
+            inbox.waiting.push_back(waiting);
+        } else {
+            inbox.waiting.push_front(waiting);
+        }
+        Ok((Place(place), inbox.is_served))
+    }
+
+    pub(crate) fn push(&self, work: Work) -> Result<Place> {
+        let (place, _) = self.queue(work)?;
         self.arrived.notify_one();
-        Ok(Place(place))
+        Ok(place)
     }
 
     /// Runs a write in a commit with whatever else waits, and answers once it is durable.
     pub(crate) fn write<T: Send + 'static>(
         &self,
+        hub: &Hub,
         clock: Arc<dyn Clock>,
-        run: impl FnMut(&mut Write<'_>) -> Outcome<T> + Send + 'static,
+        (size, run): (Size, impl FnMut(&mut Write<'_>) -> Outcome<T> + Send + 'static),
         answer: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<Place> {
-        self.push(Work::Operation(Box::new(Call { clock, run, value: None, answer })))
+        let call = Box::new(Call::new(clock, run, answer));
+        let (place, is_served) = self.queue(Work::Operation(call, size))?;
+        if !is_served && !(size == Size::Small && self.serve_here(hub)) {
+            self.arrived.notify_one();
+        }
+        Ok(place)
+    }
+
+    /// Serves what waits on the caller's own thread, where nobody else writes and no commit waits
+    /// for the disk: a hop to another thread would cost more. Says whether it did.
+    fn serve_here(&self, hub: &Hub) -> bool {
+        if hub.durability() == Durability::Full {
+            return false;
+        }
+        let mut tries = 0;
+        let mut desk = loop {
+            match self.desk.try_lock() {
+                Some(desk) => break desk,
+                None if tries == TRIES => return false,
+                None => std::hint::spin_loop(),
+            }
+            tries += 1;
+        };
+        let Some(desk) = desk.as_mut().filter(|desk| desk.is_quick(hub)) else { return false };
+        {
+            let mut inbox = self.inbox.lock();
+            if !inbox.is_free() {
+                return false;
+            }
+            inbox.is_served = true;
+        }
+        let _here = Here(self);
+        for _ in 0..HERE.1 {
+            // What goes wrong here is met and told by the thread.
+            if !desk.is_quick(hub) || !matches!(desk.begin(hub), Ok(true)) {
+                break;
+            }
+            let group = self.inbox.lock().take_small();
+            if group.is_empty() {
+                sql::rollback(&desk.conn);
+                break;
+            }
+            let left = desk.serve(hub, group, false);
+            let mut inbox = self.inbox.lock();
+            inbox.put_back(left);
+            inbox.has_written = true;
+            inbox.log_is_full = desk.is_log_full();
+            if inbox.waiting.is_empty() || inbox.log_is_full {
+                break;
+            }
+        }
+        true
+    }
+
+    /// A short look at the data through the write connection, whose own commits it has at hand;
+    /// nothing where somebody has the connection.
+    pub(crate) fn glance<T>(&self, read: impl FnOnce(&Connection) -> Outcome<T>) -> Option<T> {
+        let desk = self.desk.try_lock()?;
+        let conn = &desk.as_ref()?.conn;
+        // Who has an error looks again elsewhere.
+        read(conn).ok()
     }
 
     /// Runs a write that gives something back, for which nobody waits.
@@ -329,7 +369,7 @@ impl Writer {
         run: impl FnMut(&mut Write<'_>) -> Outcome<()> + Send + 'static,
         answer: impl FnOnce(Result<()>) + Send + 'static,
     ) {
-        let call = Call { clock, run, value: None, answer };
+        let call = Call::new(clock, run, answer);
         // Where the thread has ended already, what isn't given back runs out by itself.
         if let Ok(place) = self.push(Work::GiveBack(Box::new(call))) {
             // It keeps its place with nobody waiting in it.
@@ -342,33 +382,6 @@ impl Writer {
         let inbox = self.inbox.lock();
         inbox.lease.is_some() || inbox.blocked
     }
-
-    /// Whether a transaction of this store holds the connection.
-    fn serves(&self, close: &Arc<CloseSignal>) -> bool {
-        let inbox = self.inbox.lock();
-        inbox.lease.as_ref().is_some_and(|lease| Arc::ptr_eq(&lease.close, close))
-    }
-
-    /// Ends once no transaction of a closed store holds the connection.
-    pub(crate) async fn lease_ended(&self, close: &Arc<CloseSignal>) {
-        loop {
-            let mut ended = std::pin::pin!(close.lease_ended.notified());
-            ended.as_mut().enable();
-            if !self.serves(close) {
-                return;
-            }
-            ended.await;
-        }
-    }
-
-    /// Leases the connection for a transaction, which has begun when the answer comes.
-    pub(crate) fn lease(
-        &self,
-        close: Arc<CloseSignal>,
-        answer: oneshot::Sender<Result<LeaseGuard>>,
-    ) -> Result<Place> {
-        self.push(Work::Lease(LeaseRequest { answer, close }))
-    }
 }
 
 enum Next {
@@ -376,40 +389,25 @@ enum Next {
     Work,
     /// Nobody waits: time to look around.
     Look,
+    /// The log is full.
+    Checkpoint,
     End(Vec<Waiting>),
 }
 
 enum Taken {
-    Group(Vec<Box<dyn Operation>>),
-    Lease(LeaseRequest),
+    Group(Vec<Member>),
+    Lease(lease::Request),
     Nothing,
-}
-
-enum NextCall {
-    Call(LeaseCall),
-    End,
-}
-
-/// Why a group was not written.
-enum Unwritten {
-    /// The database gave up the transaction, maybe on behalf of one of them.
-    GivenUp(Error),
-    /// Nobody knows whether it was.
-    Unknown(Error),
 }
 
 struct Thread {
     hub: Arc<Hub>,
-    conn: Connection,
     watched: bool,
-    durability: Durability,
-    /// The version of the data as it was when others' commits were last told.
-    seen: Option<i64>,
     /// Which of the looks after a disturbance comes next.
     looks: usize,
-    /// Operations since the last checkpoint.
-    written: usize,
     last_tries: u32,
+    /// How many leases there were.
+    leases: u64,
 }
 
 impl Thread {
@@ -419,6 +417,7 @@ impl Thread {
             match self.next() {
                 Next::Work => self.work(),
                 Next::Look => self.look_around(),
+                Next::Checkpoint => self.checkpoint(),
                 Next::End(refused) => {
                     refused.into_iter().for_each(|waiting| waiting.refuse(Error::Closed));
                     return;
@@ -430,7 +429,7 @@ impl Thread {
     fn next(&mut self) -> Next {
         let mut inbox = self.hub.writer.inbox.lock();
         loop {
-            inbox.waiting.retain(|waiting| !waiting.is_cancelled());
+            inbox.waiting.retain(|waiting| !waiting.place.is_cancelled());
             if inbox.closing {
                 let given_back = |waiting: &Waiting| matches!(waiting.work, Work::GiveBack(_));
                 if self.last_tries < LAST_TRIES && inbox.waiting.iter().any(given_back) {
@@ -440,17 +439,21 @@ impl Thread {
                 inbox.ended = true;
                 return Next::End(inbox.waiting.drain(..).collect());
             }
-            if !inbox.waiting.is_empty() {
+            if !inbox.waiting.is_empty() && !inbox.is_served {
                 return Next::Work;
             }
+            if std::mem::take(&mut inbox.log_is_full) {
+                return Next::Checkpoint;
+            }
             if std::mem::take(&mut inbox.disturbed) {
-                self.looks = 0;
+                // What this process does itself disturbs as well.
+                let own = std::mem::take(&mut inbox.has_written);
+                self.looks = if own { self.looks.min(CALM) } else { 0 };
             }
             let idle = if self.watched { IDLE } else { POLL };
             let pause = LOOKS.get(self.looks).copied().unwrap_or(idle);
             let waited = self.hub.writer.arrived.wait_for(&mut inbox, pause);
             if waited.timed_out() && inbox.waiting.is_empty() {
-                self.looks = (self.looks + 1).min(LOOKS.len());
                 return Next::Look;
             }
         }
@@ -458,69 +461,62 @@ impl Thread {
 
     /// Looks for what others have done while nobody here wants anything.
     fn look_around(&mut self) {
-        if self.hub.check_file().is_err() {
-            return;
-        }
-        self.look_for_commits();
-        if self.looks >= LOOKS.len() {
-            self.checkpoint();
-        }
-    }
-
-    /// Tells of commits of other connections; of those of this one the version says nothing.
-    fn look_for_commits(&mut self) {
-        // An error leaves the version as it was, so that nothing is missed.
-        let version = sql::one(&self.conn, "PRAGMA data_version", [], |row| row.get(0));
-        if let Ok(Some(version)) = version
-            && self.seen.replace(version) != Some(version)
+        let hub = &self.hub;
+        // Who has the connection has looked.
+        if let Some(mut desk) = hub.writer.desk.try_lock()
+            && let Some(desk) = desk.as_mut()
+            && hub.check_file().is_ok()
         {
-            self.hub.fire_everything(&self.conn);
+            desk.look_for_commits(hub);
+            self.looks = (self.looks + 1).min(LOOKS.len());
+            if self.looks == LOOKS.len() {
+                desk.checkpoint();
+            }
         }
     }
 
-    fn checkpoint(&mut self) {
-        if self.written > 0 {
-            self.written = 0;
-            // It does what it can beside those who read; the next one does the rest.
-            let _ = sql::one(&self.conn, "PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+    fn checkpoint(&self) {
+        if let Some(desk) = self.hub.writer.desk.lock().as_mut() {
+            desk.checkpoint();
         }
     }
 
     fn work(&mut self) {
-        if let Err(error) = self.hub.check_file() {
-            return self.refuse(&error);
-        }
-        let durability = self.hub.durability();
-        if durability != self.durability && migrate::synchronous(&self.conn, durability).is_ok() {
-            self.durability = durability;
-        }
-        match self.begin() {
+        let hub = self.hub.clone();
+        let mut desk = hub.writer.desk.lock();
+        let Some(desk) = desk.as_mut() else { return };
+        match self.begin(desk) {
             Ok(true) => {}
-            Ok(false) => return self.hub.writer.inbox.lock().blocked = false,
-            Err(failure) => return self.refuse(&self.hub.error(failure)),
+            Ok(false) => return hub.writer.inbox.lock().blocked = false,
+            Err(error) => return self.refuse(&error),
         }
-        self.look_for_commits();
         match self.take() {
-            Taken::Group(group) => self.commit_group(group),
-            Taken::Lease(request) => self.serve_lease(request),
-            Taken::Nothing => sql::rollback(&self.conn),
+            Taken::Group(group) => {
+                let left = desk.serve(&hub, group, true);
+                hub.writer.inbox.lock().put_back(left);
+            }
+            Taken::Lease(request) => {
+                self.leases += 1;
+                lease::serve(&hub, &desk.conn, self.leases, request);
+                desk.has_written(true);
+            }
+            Taken::Nothing => sql::rollback(&desk.conn),
         }
-        if self.written >= CHECKPOINT {
-            self.checkpoint();
+        hub.writer.inbox.lock().has_written = true;
+        if desk.is_log_full() {
+            desk.checkpoint();
         }
     }
 
     /// Begins a transaction, for as long as somebody here waits for it.
-    fn begin(&self) -> Outcome<bool> {
+    fn begin(&self, desk: &mut Desk) -> Result<bool> {
         let mut pause = PAUSES.0;
         loop {
-            match sql::begin(&self.conn).map_err(Failure::from) {
-                Ok(()) => return Ok(true),
-                Err(failure) if failure.is_busy() => {}
-                Err(failure) => return Err(failure),
+            if desk.begin(&self.hub)? {
+                return Ok(true);
             }
             let mut inbox = self.hub.writer.inbox.lock();
-            inbox.waiting.retain(|waiting| !waiting.is_cancelled());
+            inbox.waiting.retain(|waiting| !waiting.place.is_cancelled());
             if inbox.waiting.is_empty() || inbox.closing {
                 return Ok(false);
             }
@@ -531,7 +527,10 @@ impl Thread {
     }
 
     fn refuse(&self, error: &Error) {
-        let waiting: Vec<_> = self.hub.writer.inbox.lock().waiting.drain(..).collect();
+        let mut inbox = self.hub.writer.inbox.lock();
+        inbox.blocked = false;
+        let waiting: Vec<_> = inbox.waiting.drain(..).collect();
+        drop(inbox);
         waiting.into_iter().for_each(|waiting| waiting.refuse(sql::copy(error)));
     }
 
@@ -544,161 +543,18 @@ impl Thread {
             if !group.is_empty() && inbox.waiting.front().is_some_and(is_lease) {
                 break;
             }
-            let Some(waiting) = inbox.waiting.pop_front() else { break };
-            if !waiting.take() {
+            let Some(Waiting { place: progress, work }) = inbox.waiting.pop_front() else { break };
+            if !progress.begin() {
                 continue;
             }
-            match waiting.work {
-                Work::Operation(operation) | Work::GiveBack(operation) => group.push(operation),
+            let gives_back = matches!(work, Work::GiveBack(_));
+            match work {
+                Work::Operation(operation, _) | Work::GiveBack(operation) => {
+                    group.push(Member { progress, operation, gives_back });
+                }
                 Work::Lease(request) => return Taken::Lease(request),
             }
         }
         if group.is_empty() { Taken::Nothing } else { Taken::Group(group) }
-    }
-
-    /// Runs and commits a group in the transaction that has begun, and answers.
-    fn commit_group(&mut self, mut group: Vec<Box<dyn Operation>>) {
-        let mut effects = Effects::default();
-        let outcome = self.try_group(&mut group, &mut effects);
-        self.written += group.len();
-        match outcome {
-            Ok(results) => {
-                self.hub.fire(&self.conn, &effects);
-                for (operation, result) in group.into_iter().zip(results) {
-                    operation.answer(result);
-                }
-            }
-            Err(Unwritten::GivenUp(_)) if group.len() > 1 => {
-                for operation in group {
-                    match self.begin_again() {
-                        Ok(()) => self.commit_group(vec![operation]),
-                        Err(error) => operation.answer(Err(error)),
-                    }
-                }
-            }
-            Err(Unwritten::GivenUp(error) | Unwritten::Unknown(error)) => {
-                group.into_iter().for_each(|operation| operation.answer(Err(sql::copy(&error))));
-            }
-        }
-    }
-
-    fn begin_again(&self) -> Result<()> {
-        sql::begin(&self.conn).map_err(|error| self.hub.error(error.into()))
-    }
-
-    /// An operation that fails is undone alone; an error means that nothing of the group was
-    /// written, as far as that is known.
-    fn try_group(
-        &self,
-        group: &mut [Box<dyn Operation>],
-        effects: &mut Effects,
-    ) -> std::result::Result<Vec<Result<()>>, Unwritten> {
-        let undo = Undo(&self.conn);
-        let alone = group.len() == 1;
-        let mut results = Vec::with_capacity(group.len());
-        for operation in group {
-            let mut own = Effects::default();
-            let outcome = if alone {
-                operation.run(&self.conn, &mut own)
-            } else {
-                sql::savepoint(&self.conn, || operation.run(&self.conn, &mut own))
-            };
-            let result = outcome.map_err(|failure| self.hub.error(failure));
-            if self.conn.is_autocommit() {
-                let ended = || Error::engine("the database ended the transaction by itself");
-                return Err(Unwritten::GivenUp(result.err().unwrap_or_else(ended)));
-            }
-            if result.is_ok() {
-                effects.extend(own);
-            }
-            results.push(result);
-        }
-        if results.iter().all(Result::is_err) {
-            return Ok(results);
-        }
-        commit(&self.conn, &self.hub)?;
-        std::mem::forget(undo);
-        Ok(results)
-    }
-
-    fn serve_lease(&mut self, request: LeaseRequest) {
-        let undo = Undo(&self.conn);
-        let number = self.hub.writer.leases.fetch_add(1, Ordering::Relaxed);
-        let LeaseRequest { answer, close } = request;
-        self.hub.writer.inbox.lock().lease =
-            Some(Serving { number, calls: VecDeque::new(), dropped: false, close });
-        // Where nobody waits any longer, the guard is dropped here, and ends the lease.
-        drop(answer.send(Ok(LeaseGuard { hub: self.hub.clone(), number })));
-        let (mut effects, mut heads) = (Effects::default(), Heads::default());
-        while let NextCall::Call(call) = self.next_call() {
-            let mut lease = Lease {
-                conn: &self.conn,
-                hub: &self.hub,
-                effects: &mut effects,
-                heads: &mut heads,
-            };
-            if call(&mut lease) == Ended::Yes || self.conn.is_autocommit() {
-                break;
-            }
-        }
-        self.written += 1;
-        // What was still asked for hears that the transaction is over.
-        let lease = self.hub.writer.inbox.lock().lease.take();
-        drop(undo);
-        if let Some(lease) = lease {
-            lease.close.lease_ended.notify_waiters();
-        }
-    }
-
-    fn next_call(&self) -> NextCall {
-        let mut inbox = self.hub.writer.inbox.lock();
-        loop {
-            let closing = inbox.closing;
-            let Some(lease) = &mut inbox.lease else { return NextCall::End };
-            if closing || lease.close.is_closed() {
-                return NextCall::End;
-            }
-            if let Some(call) = lease.calls.pop_front() {
-                return NextCall::Call(call);
-            }
-            if lease.dropped {
-                return NextCall::End;
-            }
-            self.hub.writer.arrived.wait(&mut inbox);
-        }
-    }
-}
-
-/// Commits; a failure says whether that is known to have written nothing.
-fn commit(conn: &Connection, hub: &Hub) -> std::result::Result<(), Unwritten> {
-    sql::commit(conn).map_err(|error| {
-        let failure = Failure::from(error);
-        let unknown = failure.code() == Some(ErrorCode::SystemIoFailure);
-        match hub.error(failure) {
-            Error::Engine { message, source } if unknown => {
-                Unwritten::Unknown(Error::CommitUnknown { message, source })
-            }
-            error => Unwritten::GivenUp(error),
-        }
-    })
-}
-
-impl Lease<'_> {
-    /// Commits the transaction and tells what it changed.
-    pub(crate) fn commit(&mut self) -> Result<()> {
-        commit(self.conn, self.hub).map_err(|unwritten| match unwritten {
-            Unwritten::GivenUp(error) | Unwritten::Unknown(error) => error,
-        })?;
-        self.hub.fire(self.conn, self.effects);
-        Ok(())
-    }
-}
-
-/// Rolls back what is still open.
-struct Undo<'c>(&'c Connection);
-
-impl Drop for Undo<'_> {
-    fn drop(&mut self) {
-        sql::rollback(self.0);
     }
 }

@@ -9,12 +9,17 @@
 
 #[path = "support/directory.rs"]
 mod directory;
+#[path = "support/process.rs"]
+mod process;
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use alkstore_core::{Error, JobId, Queue, Result, StoreExt};
+use alkstore_core::{EnqueueOpts, Error, JobId, Queue, Result, StoreExt};
 use alkstore_sqlite::rusqlite::Connection;
 use alkstore_sqlite::{Durability, SqliteStore, SqliteStoreBuilder};
 use directory::directory;
@@ -78,14 +83,6 @@ async fn a_newer_schema_is_refused_and_kept() {
     assert_eq!(conn.query_row(version, [], |row| row.get::<_, i64>(0)).unwrap(), 99);
 }
 
-/// Whether permissions bind this process, which they don't where it is root.
-fn is_bound(f: &Fixture) -> bool {
-    let probe = f.directory.path().join("probe");
-    std::fs::write(&probe, "").unwrap();
-    std::fs::set_permissions(&probe, std::fs::Permissions::from_mode(0o400)).unwrap();
-    std::fs::OpenOptions::new().write(true).open(&probe).is_err()
-}
-
 #[tokio::test]
 async fn a_directory_that_is_missing_is_refused() {
     let f = Fixture::new();
@@ -105,31 +102,57 @@ async fn paths_that_name_no_file_are_refused() {
     }
 }
 
+/// Runs a test again as somebody whom permissions bind: root they don't.
+fn as_nobody(test: &str, f: &Fixture) {
+    const NOBODY: u32 = 65_534;
+    chown(f.directory.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let run = |program: &Path| {
+        let mut command = process::command(test, f.directory.path());
+        let mut other = Command::new(program);
+        other.args(command.get_args()).current_dir(f.directory.path()).uid(NOBODY).gid(NOBODY);
+        for (name, value) in command.stdout(Stdio::piped()).get_envs() {
+            other.env(name, value.unwrap());
+        }
+        other.output()
+    };
+    let program = std::env::current_exe().unwrap();
+    // What was built may lie where only root goes.
+    let ran = run(&program).or_else(|_| {
+        let open_to_all =
+            tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
+        let copy = open_to_all.path().join("test");
+        std::fs::copy(&program, &copy).unwrap();
+        run(&copy)
+    });
+    let ran = ran.unwrap();
+    let text = String::from_utf8_lossy(&ran.stdout) + String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() && text.contains("1 passed"), "{text}");
+}
+
 #[tokio::test]
 async fn a_read_only_file_or_directory_is_refused() {
-    let f = Fixture::new();
-    f.open().await.unwrap().close().await.unwrap();
-    let set = |path: &std::path::Path, mode| {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    const TEST: &str = "a_read_only_file_or_directory_is_refused";
+    let Some(directory) = process::file() else { return as_nobody(TEST, &Fixture::new()) };
+    let set = |path: &Path, mode| {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     };
-    let bound = is_bound(&f);
-    for (path, shut, free) in [(f.path.as_path(), 0o400, 0o600), (f.directory.path(), 0o500, 0o700)]
-    {
-        set(path, shut);
-        let opened = f.open().await;
-        set(path, free);
-        match opened {
-            Err(error @ Error::Engine { .. }) => {
-                let text = error.to_string();
-                assert!(text.contains("writable") && text.contains("app.db"), "{text}");
-            }
-            opened => {
-                assert!(!bound, "{opened:?}");
-                opened.unwrap().close().await.unwrap();
-            }
-        }
+    let path = directory.join("app.db");
+    // There is nothing yet, and nothing can be made.
+    set(&directory, 0o500);
+    let refused = async || {
+        let opened = SqliteStore::open(&path).await;
+        let Err(Error::Engine { message, .. }) = &opened else { panic!("{opened:?}") };
+        assert!(message.contains("writable") && message.contains("app.db"), "{message}");
+    };
+    refused().await;
+    set(&directory, 0o700);
+    SqliteStore::open(&path).await.unwrap().close().await.unwrap();
+    for (shuts, shut, free) in [(&path, 0o400, 0o600), (&directory, 0o500, 0o700)] {
+        set(shuts, shut);
+        refused().await;
+        set(shuts, free);
     }
-    f.open().await.expect("it works again").close().await.unwrap();
+    SqliteStore::open(&path).await.expect("it works again").close().await.unwrap();
 }
 
 async fn every_call_errs(store: &SqliteStore, queue: &Queue, what: &str) {
@@ -282,24 +305,41 @@ async fn a_full_database_is_unavailable_and_the_store_works_on() {
     queue.enqueue(&"small").await.expect("it works on");
 }
 
-#[tokio::test]
-async fn damage_is_told_and_remembered() {
+/// A file with 2,000 jobs and one event, whose pages beyond the schema's own are overwritten.
+async fn damaged() -> Fixture {
     let f = Fixture::new();
     let store = f.open().await.unwrap();
-    let queue = store.queue("q").unwrap();
     let jobs = (0..2_000).map(|n| alkstore_core::NewJob::new(&n).unwrap()).collect();
-    queue.enqueue_many(jobs).await.unwrap();
+    store.queue("q").unwrap().enqueue_many(jobs).await.unwrap();
     store.close().await.unwrap();
-    // Beyond the schema's own pages everything is overwritten.
     let mut bytes = std::fs::read(&f.path).unwrap();
     bytes[24 * 4096..].fill(0x5a);
     std::fs::write(&f.path, bytes).unwrap();
+    f
+}
 
-    let store = f.open().await.unwrap();
-    let queue = store.queue("q").unwrap();
-    let error = queue.stats().await.unwrap_err();
-    let Error::Engine { message, .. } = &error else { panic!("{error:?}") };
-    assert!(message.contains("is damaged"), "{message}");
-    every_call_errs(&store, &queue, "is damaged").await;
-    store.close().await.unwrap();
+#[tokio::test]
+async fn damage_is_told_by_the_call_that_meets_it_and_remembered() {
+    for call in ["stats", "claim", "enqueue", "tx"] {
+        let f = damaged().await;
+        let store = f.open().await.unwrap();
+        let queue = store.queue("q").unwrap();
+        let mut bell = store.listen("bell").await.unwrap();
+        let met = match call {
+            "stats" => queue.stats().await.err(),
+            "claim" => queue.claim_batch("w", 2_000).await.err(),
+            "enqueue" => queue.enqueue_with(&1, EnqueueOpts::new().unique_key("k")).await.err(),
+            _ => {
+                let mut tx = store.begin_tx().await.unwrap();
+                let staged = queue.enqueue_tx(&mut tx, &1, EnqueueOpts::new()).await.err();
+                assert!(tx.commit().await.is_err());
+                staged
+            }
+        };
+        let Some(Error::Engine { message, .. }) = &met else { panic!("{call}: {met:?}") };
+        assert!(message.contains("is damaged"), "{call}: {message}");
+        assert!(within(TWO_SECONDS, bell.recv()).await.is_none(), "{call}");
+        every_call_errs(&store, &queue, "is damaged").await;
+        store.close().await.unwrap();
+    }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use alkstore_core::{
-    EnqueueOpts, Error, Job, JobState, NewEvent, NewJob, Offset, OutboxOpts, PublishOpts,
+    EnqueueOpts, Error, Job, JobId, JobState, NewEvent, NewJob, Offset, OutboxOpts, PublishOpts,
     QueueOpts, Retried, StoreExt, Tx,
 };
 use alkstore_sqlite::rusqlite::{Connection, TransactionBehavior};
@@ -361,4 +361,48 @@ async fn a_deadline_that_passes_before_the_staging_call_is_a_lost_claim() {
     staged.enqueue(&queue, &2, EnqueueOpts::new()).expect("it stays usable");
     tx.commit().unwrap();
     assert_eq!(queue.stats().await.unwrap().ready, 2);
+}
+
+#[tokio::test]
+async fn an_id_that_was_rolled_back_is_not_given_again() {
+    let f = Fixture::new().await;
+    let queue = f.store.queue("q").unwrap();
+    let mut conn = f.connection();
+    let mut seen = std::collections::BTreeSet::new();
+    let mut fresh = |id: JobId| assert!(seen.insert(id), "{id} was given before");
+    let remembered = |conn: &Connection| -> i64 {
+        let last = "SELECT seq FROM sqlite_sequence WHERE name = 'alkstore_jobs'";
+        conn.query_row(last, [], |row| row.get(0)).unwrap()
+    };
+    for attached in [false, true, false, true] {
+        let id = if attached {
+            // Twice without a pause, so that the second one can't rely on the writer.
+            let mut last = None;
+            for _ in 0..2 {
+                let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+                let mut staged = f.store.attach(&tx).unwrap();
+                let id = staged.enqueue(&queue, &1, EnqueueOpts::new()).unwrap();
+                tx.rollback().unwrap();
+                fresh(id);
+                last = Some(id);
+            }
+            last.unwrap()
+        } else {
+            let mut tx = f.store.begin_tx().await.unwrap();
+            let id = queue.enqueue_tx(&mut tx, &1, EnqueueOpts::new()).await.unwrap();
+            tx.rollback().await.unwrap();
+            assert!(remembered(&conn) >= id.get(), "the file knows it once it is rolled back");
+            fresh(id);
+            id
+        };
+        // Without anything else that writes here, so that other processes don't give it either.
+        within(async {
+            while remembered(&conn) < id.get() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        fresh(queue.enqueue(&1).await.unwrap());
+    }
+    assert_eq!(queue.stats().await.unwrap().ready, 4);
 }

@@ -1,4 +1,4 @@
-//! Several processes on one file. A test runs itself again as each of the others.
+//! Several processes on one file.
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -8,31 +8,23 @@
 
 #[path = "support/directory.rs"]
 mod directory;
+#[path = "support/other.rs"]
+mod other;
+#[path = "support/process.rs"]
+mod process;
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::path::Path;
 use std::time::Duration;
 
 use alkstore_core::{Offset, StoreExt};
 use alkstore_sqlite::rusqlite::Connection;
 use alkstore_sqlite::{Durability, SqliteStore};
 use directory::directory;
+use other::Other;
+use process::file;
 
-/// What tells a process that it is one of the others, and on which file.
-const FILE: &str = "ALKSTORE_TEST_FILE";
-
-fn file() -> Option<PathBuf> {
-    std::env::var_os(FILE).map(Into::into)
-}
-
-/// Runs this test again, in a process of its own.
-fn another(test: &str, path: &Path) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
-        .env(FILE, path)
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap()
+fn another(test: &str, path: &Path) -> Other {
+    Other::start(process::command(test, path))
 }
 
 async fn open(path: &Path) -> SqliteStore {
@@ -63,7 +55,7 @@ async fn sixteen_processes_open_a_fresh_file_at_once() {
     let others: Vec<_> =
         (0..16).map(|_| another("sixteen_processes_open_a_fresh_file_at_once", &path)).collect();
     for mut other in others {
-        assert!(other.wait().unwrap().success());
+        assert!(other.0.wait().unwrap().success());
     }
     let store = open(&path).await;
     assert_eq!(store.queue("q").unwrap().stats().await.unwrap().ready, 16);
@@ -135,76 +127,88 @@ async fn another_process_wakes_every_kind_of_waiter() {
         assert_eq!(message.payload.decode::<u32>().unwrap(), round);
     }
     calls.enqueue(&0).await.unwrap();
-    assert!(other.wait().unwrap().success());
+    assert!(other.0.wait().unwrap().success());
     store.close().await.unwrap();
     assert_whole(&path);
 }
 
 #[tokio::test]
-async fn processes_that_are_killed_lose_and_repeat_nothing() {
-    const JOBS: u32 = 400;
-    let opts = || {
-        alkstore_core::QueueOpts::new()
-            .visibility_timeout(Duration::from_millis(500))
-            .max_attempts(1_000)
-    };
-    let settle =
-        |id: i64| move |conn: &Connection| conn.execute("INSERT INTO done (id) VALUES (?1)", [id]);
+async fn processes_that_bring_a_file_up_to_date_at_once_all_succeed() {
     if let Some(path) = file() {
         let store = open(&path).await;
-        let queue = store.queue_with("q", opts()).unwrap();
-        loop {
-            let mut job = queue.next("other").await.unwrap();
-            let mut tx = store.begin_tx().await.unwrap();
-            if job.ack_tx(&mut tx).await.is_err() {
-                continue;
-            }
-            let sql = tx.engine::<alkstore_sqlite::SqliteTx>().unwrap();
-            sql.run(settle(job.id().get())).await.unwrap().unwrap();
-            store.stream("log").unwrap().publish_tx(&mut tx, &1, Default::default()).await.unwrap();
-            tx.commit().await.unwrap();
+        store.queue("q").unwrap().enqueue(&1).await.unwrap();
+        return store.close().await.unwrap();
+    }
+    for _ in 0..8 {
+        let directory = directory();
+        let path = directory.path().join("app.db");
+        // The application's own database, without any of the tables yet.
+        let table = "CREATE TABLE orders (id INTEGER PRIMARY KEY)";
+        Connection::open(&path).unwrap().execute_batch(table).unwrap();
+        let start = || another("processes_that_bring_a_file_up_to_date_at_once_all_succeed", &path);
+        for mut other in [start(), start()] {
+            assert!(other.0.wait().unwrap().success());
         }
+        let store = open(&path).await;
+        assert_eq!(store.queue("q").unwrap().stats().await.unwrap().ready, 2);
+        store.close().await.unwrap();
+        assert_whole(&path);
+    }
+}
+
+/// Another process has the write lock for three seconds.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "the other process holds it in real time")]
+async fn another_processs_write_lock_is_waited_for() {
+    const THREE_SECONDS: Duration = Duration::from_secs(3);
+    if let Some(path) = file() {
+        let conn = Connection::open(&path).unwrap();
+        conn.execute_batch("BEGIN IMMEDIATE; CREATE TABLE held (id INTEGER)").unwrap();
+        std::fs::write(path.with_extension("held"), "").unwrap();
+        std::thread::sleep(THREE_SECONDS);
+        return conn.execute_batch("COMMIT").unwrap();
     }
     let directory = directory();
     let path = directory.path().join("app.db");
-    let store = open(&path).await;
-    Connection::open(&path)
-        .unwrap()
-        .execute_batch("CREATE TABLE done (id INTEGER PRIMARY KEY)")
-        .unwrap();
-    let queue = store.queue_with("q", opts()).unwrap();
-    let start = || another("processes_that_are_killed_lose_and_repeat_nothing", &path);
-    let mut others = [start(), start()];
-    let mut ids = Vec::new();
-    for round in 0..JOBS {
-        ids.push(queue.enqueue(&round).await.unwrap().get());
-        if round % 50 == 49 {
-            let other = &mut others[(round / 50 % 2) as usize];
-            other.kill().unwrap();
-            other.wait().unwrap();
-            *other = start();
-        }
+    // One with the default settings, and one that waits for less.
+    let store = SqliteStore::open(&path).await.unwrap();
+    let hasty = Duration::from_millis(200);
+    let hasty = SqliteStore::builder(&path).lock_timeout(hasty).open().await.unwrap();
+    let queue = store.queue("q").unwrap();
+    queue.enqueue(&0).await.unwrap();
+    let mut job = queue.claim("w").await.unwrap().unwrap();
+    let mut other = another("another_processs_write_lock_is_waited_for", &path);
+    while !path.with_extension("held").exists() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    within(async {
-        while store.stream("log").unwrap().info().await.unwrap().last.get() < i64::from(JOBS) {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    for mut other in others {
-        other.kill().unwrap();
-        other.wait().unwrap();
+    let adding: Vec<_> = (0..8)
+        .map(|n| {
+            let queue = queue.clone();
+            tokio::spawn(async move { queue.enqueue(&n).await })
+        })
+        .collect();
+    let (waiting, beside) = (queue.clone(), hasty.queue("q").unwrap());
+    let waiting = tokio::spawn(async move { waiting.next("w").await });
+    for refused in [
+        beside.enqueue(&1).await.err(),
+        beside.pause().await.err(),
+        hasty.notify("bell", &1).await.err(),
+        hasty.try_lock("l", "me", THREE_SECONDS).await.err(),
+    ] {
+        let error = refused.expect("somebody else writes");
+        assert!(error.is_retryable() && error.to_string().contains("200ms"), "{error}");
     }
-    let stats = queue.stats().await.unwrap();
-    assert_eq!((stats.ready, stats.claimed, stats.dead), (0, 0, 0));
-    let events = store.stream("log").unwrap().read(Offset::START, 10_000).await.unwrap();
-    let offsets: Vec<_> = events.iter().map(|event| event.offset.get()).collect();
-    assert_eq!(offsets, (1..=i64::from(JOBS)).collect::<Vec<_>>(), "contiguous, none twice");
+    assert_eq!(queue.stats().await.unwrap().claimed, 1, "reading goes on");
+    assert!(!adding[0].is_finished(), "the other process still holds it");
+    for added in adding {
+        within(added).await.unwrap().unwrap();
+    }
+    job.ack().await.unwrap();
+    within(waiting).await.unwrap().unwrap().ack().await.unwrap();
+    beside.enqueue(&1).await.expect("it works on");
+    assert!(other.0.wait().unwrap().success());
+    assert_eq!(queue.stats().await.unwrap().ready, 8);
+    hasty.close().await.unwrap();
     store.close().await.unwrap();
-    let conn = Connection::open(&path).unwrap();
-    let mut done = conn.prepare("SELECT id FROM done ORDER BY id").unwrap();
-    let done: Vec<i64> =
-        done.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
-    assert_eq!(done, ids);
     assert_whole(&path);
 }

@@ -223,3 +223,27 @@ fn every_page_that_is_linked_to_exists() {
     }
     assert_eq!(broken, Vec::<String>::new());
 }
+
+#[test]
+fn every_page_of_the_guide_is_a_doc_test() {
+    let modules = ["alkstore/src/guide.rs", "alkstore-suite/src/lib.rs"]
+        .map(|file| fs::read_to_string(root().join(file)).expect("a source file"))
+        .concat();
+    for entry in fs::read_dir(root().join("docs/guide")).expect("the guide") {
+        let path = entry.expect("a page").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let text = fs::read_to_string(&path).expect("a page");
+        // Every second fence opens a block.
+        let fences = text.lines().filter_map(|line| line.strip_prefix("```"));
+        for language in fences.step_by(2) {
+            // What isn't Rust is run by a test (SQL), or is no program.
+            let known = ["rust", "rust,no_run", "sh", "sql", "text", "toml"];
+            assert!(known.contains(&language), "{name}: a block of {language:?}");
+        }
+        let shows_rust = text.contains("```rust");
+        assert!(shows_rust || name == "README.md", "{name} shows nothing");
+        assert_eq!(modules.contains(&format!("{name}\"")), shows_rust, "{name}");
+        let index = fs::read_to_string(root().join("docs/guide/README.md")).expect("the index");
+        assert!(name == "README.md" || index.contains(&format!("]({name})")), "{name}");
+    }
+}

@@ -1,11 +1,16 @@
 //! What a store is opened with, for an application's own configuration.
 
+use std::env::{self, VarError};
 use std::fmt;
 use std::time::Duration;
 
+use alkstore_core::{Error, Result};
 use serde::{Deserialize, Deserializer, de};
 
 use crate::url::masked;
+
+/// The variable that [`StoreConfig::from_env`] reads.
+const URL_VARIABLE: &str = "ALKSTORE_URL";
 
 /// How much a commit of the SQLite engine has survived once it is answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -19,10 +24,14 @@ pub enum Synchronous {
     Normal,
 }
 
-/// Which store to open, and how; a table of an application's own configuration.
+/// Which store to open, and how; a table of an application's own configuration, or what the
+/// [environment](Self::from_env) says.
 ///
 /// Fields it doesn't know are refused, and `Debug` masks passwords. An option that its engine
 /// hasn't, or that the URL gives as well, is refused by [`open_with`](crate::open_with).
+///
+/// Parsers of configuration files like to quote the line that they refuse: keep a URL with a
+/// password on a line of its own.
 ///
 /// # Examples
 ///
@@ -60,6 +69,35 @@ impl StoreConfig {
         Self { url: url.into(), payload_limit: None, lock_timeout: None, synchronous: None }
     }
 
+    /// What the variable `ALKSTORE_URL` of the environment says: the URL, with the options as its
+    /// parameters.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] where it isn't set, is empty or isn't UTF-8.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn doc() -> alkstore::Result<()> {
+    /// let store = alkstore::open_with(alkstore::StoreConfig::from_env()?).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_env() -> Result<Self> {
+        let refused = |value: &str, why| {
+            let expected = format!("the URL of a store, for instance \"sqlite:app.db\"; {why}");
+            Err(Error::invalid_argument(URL_VARIABLE, value, expected))
+        };
+        match env::var(URL_VARIABLE) {
+            Ok(url) if url.is_empty() => refused("", "the variable is empty"),
+            Ok(url) => Ok(Self::new(url)),
+            Err(VarError::NotPresent) => refused("", "the variable isn't set"),
+            // It isn't quoted: what is a password in it can't be told.
+            Err(VarError::NotUnicode(_)) => refused("…", "the variable isn't UTF-8"),
+        }
+    }
+
     /// The most bytes of one payload.
     #[must_use]
     pub fn payload_limit(mut self, bytes: usize) -> Self {
@@ -79,6 +117,35 @@ impl StoreConfig {
     pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.synchronous = Some(synchronous);
         self
+    }
+}
+
+impl StoreConfig {
+    /// The options that are given beside the URL, with their values.
+    #[cfg(any(feature = "mem", feature = "sqlite-unbundled"))]
+    fn given(&self) -> impl Iterator<Item = (&'static str, String)> {
+        fn shown<T: fmt::Debug>(value: &Option<T>) -> Option<String> {
+            value.as_ref().map(|value| format!("{value:?}"))
+        }
+        let options = [
+            ("payload_limit", shown(&self.payload_limit)),
+            ("lock_timeout", shown(&self.lock_timeout)),
+            ("synchronous", shown(&self.synchronous)),
+        ];
+        options.into_iter().filter_map(|(name, value)| Some((name, value?)))
+    }
+
+    /// Refuses the options that an engine hasn't.
+    #[cfg(any(feature = "mem", feature = "sqlite-unbundled"))]
+    pub(crate) fn only(&self, engine: &str, known: &[&str]) -> Result<()> {
+        match self.given().find(|(name, _)| !known.contains(name)) {
+            None => Ok(()),
+            Some((name, value)) => {
+                let listed = crate::params::Params::listed(known);
+                let expected = format!("nothing: {engine:?} has {listed}");
+                Err(Error::invalid_argument(name, value, expected))
+            }
+        }
     }
 }
 

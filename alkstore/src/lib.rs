@@ -50,15 +50,23 @@
 //! which has to be 3.51.3 or newer.
 
 mod config;
+#[cfg(all(doctest, feature = "sqlite-unbundled", feature = "testing", feature = "worker"))]
+mod guide;
 #[cfg(feature = "mem")]
 mod memory;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod open;
 #[cfg(any(feature = "mem", feature = "sqlite-unbundled"))]
 mod params;
 pub mod prelude;
 #[cfg(feature = "sqlite-unbundled")]
 mod sqlite;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod url;
+#[cfg(feature = "worker")]
+pub mod worker;
 
 pub use alkstore_core::{
     BoxError, BoxFuture, ChannelName, Consumer, ConsumerInfo, DEFAULT_LISTENER_BYTES,
@@ -78,8 +86,15 @@ pub use alkstore_sqlite::{SqliteAttached, SqliteStore, SqliteTx, rusqlite};
 
 pub use config::{StoreConfig, Synchronous};
 pub use open::{open, open_with};
+#[cfg(feature = "worker")]
+pub use worker::{HandlerOpts, JobContext, Outcome, Worker};
 
 /// The first program of the repository's front page compiles.
 #[cfg(all(doctest, feature = "sqlite-unbundled"))]
 #[doc = include_str!("../../README.md")]
 mod readme {}
+
+/// The program of the page on spans, events and metrics compiles.
+#[cfg(all(doctest, feature = "mem", feature = "worker"))]
+#[doc = include_str!("../../docs/guide/observability.md")]
+mod observability {}

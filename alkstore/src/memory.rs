@@ -21,13 +21,7 @@ pub(crate) fn open(config: &StoreConfig) -> Result<Arc<dyn Store>> {
             format!("\"memory:\" alone or with parameters, {}", Params::listed(&PARAMETERS)),
         ));
     }
-    if let Some(synchronous) = config.synchronous {
-        return Err(Error::invalid_argument(
-            "synchronous",
-            format_args!("{synchronous:?}"),
-            format!("nothing, \"memory:\" has {}", Params::listed(&PARAMETERS)),
-        ));
-    }
+    config.only("memory:", &PARAMETERS)?;
     let params = Params::parse("memory:", query, &PARAMETERS)?;
     let mut builder = MemStore::builder();
     let given =

@@ -6,3 +6,5 @@ pub use crate::{
     Outbox, OutboxOpts, Payload, PublishOpts, Queue, QueueOpts, Result, Retried, Schedule,
     ScheduleOpts, StopToken, Store, StoreConfig, StoreExt, Stream, Subscription, Tx,
 };
+#[cfg(feature = "worker")]
+pub use crate::{HandlerOpts, JobContext, Outcome, Worker};

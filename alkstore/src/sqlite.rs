@@ -25,6 +25,7 @@ pub(crate) async fn open(config: &StoreConfig) -> Result<Arc<dyn Store>> {
              \"sqlite:/var/lib/app.db\"; for a store in memory, \"memory:\"",
         ));
     }
+    config.only("sqlite:", &PARAMETERS)?;
     let params = Params::parse("sqlite:", query, &PARAMETERS)?;
     let mut builder = SqliteStore::builder(path);
     if let Some(synchronous) =

@@ -1,5 +1,7 @@
 //! What every engine's URL has in common: a scheme, and secrets to keep out of errors.
 
+use percent_encoding::percent_decode_str;
+
 /// What stands for a secret.
 const MASK: &str = "***";
 
@@ -35,7 +37,8 @@ fn mask_user_info(url: &str) -> String {
 
 fn mask_parameter(piece: &str) -> String {
     let Some((name, value)) = piece.split_once('=') else { return piece.to_owned() };
-    let lower = name.to_lowercase();
+    // As the engine will read it.
+    let lower = percent_decode_str(name).decode_utf8_lossy().to_lowercase();
     if !SECRET_NAMES.iter().any(|secret| lower.contains(secret)) {
         return piece.to_owned();
     }
@@ -59,6 +62,7 @@ mod tests {
                 "postgres://db/app?sslPassword=***&schema=jobs",
             ),
             ("postgres://db:5432/app?schema=jobs", "postgres://db:5432/app?schema=jobs"),
+            ("postgres://db/app?p%61ssword=s3cret", "postgres://db/app?p%61ssword=***"),
             ("memory:?lock_timeout=5s", "memory:?lock_timeout=5s"),
             ("sqlite:a:b@c.db", "sqlite:a:b@c.db"),
         ] {

@@ -8,6 +8,10 @@ use std::time::Duration;
 
 use alkstore::prelude::*;
 
+#[path = "../examples/engines/main.rs"]
+#[allow(dead_code, reason = "the test is another main")]
+mod example;
+
 /// Something of everything, written down as it happens.
 async fn program(store: Arc<dyn Store>) -> Result<String> {
     let mut out = String::new();
@@ -117,4 +121,23 @@ async fn the_same_program_prints_the_same_on_every_engine() {
     {
         assert!(memory.contains(part), "{part} is missing:\n{memory}");
     }
+}
+
+#[tokio::test]
+async fn the_example_prints_the_same_by_another_configuration() {
+    let (directory, mut printed) = (tempfile::tempdir().unwrap(), Vec::new());
+    for file in example::FILES {
+        let mut config = example::read(&example::beside(file)).unwrap();
+        if let Some(path) = config.store.url.strip_prefix("sqlite:") {
+            config.store.url = format!("sqlite:{}", directory.path().join(path).display());
+        }
+        // Once more, on what is there by now.
+        printed.push(example::run(config.clone()).await.unwrap());
+        printed.push(example::run(config).await.unwrap());
+    }
+    let expected = "sold \"lamp\" as number 1\nsold \"rug\" as number 2\n\
+                    packed \"lamp\", attempt 1\npacked \"rug\", attempt 1\nleft over: 0\n";
+    assert_eq!(printed, vec![expected; 2 * example::FILES.len()]);
+    let missing = example::read("no/such.toml".as_ref()).unwrap_err();
+    assert_eq!(missing.to_string(), "no/such.toml");
 }

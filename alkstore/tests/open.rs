@@ -2,6 +2,8 @@
 
 #![allow(clippy::panic, reason = "a test says by a panic what it met")]
 
+use std::ffi::OsStr;
+use std::process::Command;
 use std::time::Duration;
 
 use alkstore::{EnqueueOpts, Error, Payload, StoreConfig, StoreExt, Synchronous, open, open_with};
@@ -170,7 +172,7 @@ async fn an_option_outside_its_range_or_given_twice_is_refused() {
     let refused = refusal(twice).await;
     assert_eq!((refused.0, refused.1.as_str()), ("payload_limit", "5"));
     assert!(refused.2.contains("not both"), "{}", refused.3);
-    let durable = StoreConfig::new("memory:").synchronous(Synchronous::Full);
+    let durable = StoreConfig::new("memory:").payload_limit(9).synchronous(Synchronous::Full);
     let refused = refusal(durable).await;
     assert_eq!((refused.0, refused.1.as_str()), ("synchronous", "Full"));
     assert!(refused.2.contains("\"payload_limit\" or \"lock_timeout\""), "{}", refused.3);
@@ -198,6 +200,7 @@ async fn passwords_are_masked_in_errors_and_debug() {
         "sqlite://ada:s3cret@db",
         "sqlite:app.db?password=s3cret",
         "sqlite:?password=s3cret",
+        "sqlite:?p%61ssword=s3cret",
     ] {
         let config = StoreConfig::new(url);
         assert!(!format!("{config:?}").contains("s3cret"), "{config:?}");
@@ -244,5 +247,44 @@ fn a_wrong_configuration_says_what_is_wrong() {
     ] {
         let error = serde_json::from_str::<StoreConfig>(json).unwrap_err().to_string();
         assert!(error.contains(part), "{json}: {error}");
+    }
+}
+
+/// Says what the environment says, in the process that the test below starts.
+#[test]
+fn a_child_reads_its_environment() {
+    if std::env::var_os("ALKSTORE_TEST_CHILD").is_some() {
+        println!("child: {:?}", StoreConfig::from_env().map_err(|error| error.to_string()));
+    }
+}
+
+#[test]
+fn a_configuration_comes_from_the_environment() {
+    let said = |value: Option<&OsStr>| {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "a_child_reads_its_environment", "--nocapture"]);
+        child.env("ALKSTORE_TEST_CHILD", "yes").env_remove("ALKSTORE_URL");
+        let output = child.envs(value.map(|value| ("ALKSTORE_URL", value))).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (_, said) = text.split_once("child: ").unwrap_or_else(|| panic!("{text}"));
+        said.lines().next().unwrap().to_owned()
+    };
+    let expected = StoreConfig::new("sqlite:app.db?synchronous=normal");
+    let set = said(Some("sqlite:app.db?synchronous=normal".as_ref()));
+    assert_eq!(set, format!("Ok({expected:?})"));
+    let masked = said(Some("postgres://ada:s3cret@db/app".as_ref()));
+    assert!(masked.contains("postgres://ada:***@db/app"), "{masked}");
+
+    for (value, why) in [(None, "the variable isn't set"), (Some(""), "the variable is empty")] {
+        let refused = said(value.map(OsStr::new));
+        assert!(refused.contains("invalid argument ALKSTORE_URL: "), "{refused}");
+        assert!(refused.contains("for instance \\\"sqlite:app.db\\\"; "), "{refused}");
+        assert!(refused.contains(why), "{refused}");
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::ffi::OsStrExt;
+        let refused = said(Some(OsStr::from_bytes(b"postgres://ada:s3cret\xff@db")));
+        assert!(refused.contains("isn't UTF-8") && !refused.contains("s3cret"), "{refused}");
     }
 }

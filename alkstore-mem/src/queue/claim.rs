@@ -9,6 +9,7 @@ use alkstore_core::{
 use super::row::Death;
 use super::{PAGE, Phase, QueueState, wake};
 use crate::clock::Reading;
+use crate::observe::Observed;
 use crate::state::{Numbers, View};
 
 pub(super) fn claim_jobs(
@@ -17,6 +18,7 @@ pub(super) fn claim_jobs(
     worker: &LocalName,
     max: usize,
 ) -> Claimed {
+    view.state.tap.tell(|| Some(Observed::Asked(queue.clone())));
     let Some(state) = view.state.queues.get_mut(queue).filter(|state| !state.paused) else {
         return Claimed::default();
     };

@@ -9,6 +9,7 @@ use alkstore_core::{
 
 use super::{KeyHolder, Phase, Row, key_holder, wake};
 use crate::clock::Reading;
+use crate::observe::Observed;
 use crate::state::{Blocked, Numbers, View};
 
 /// What a queue's jobs are stamped with where nothing else is said: it goes with the name.
@@ -128,10 +129,14 @@ fn insert(view: &mut View<'_>, queue: &QueueName, row: Row) {
             }
             staged.put(queue.clone(), row);
         }
-        None => match view.state.queues.get_mut(queue) {
-            Some(state) => state.put(row),
-            None => view.state.queues.entry(queue.clone()).or_default().put(row),
-        },
+        None => {
+            let now = view.time.now;
+            view.state.tap.tell(|| row.record(queue, now).map(Observed::Enqueued));
+            match view.state.queues.get_mut(queue) {
+                Some(state) => state.put(row),
+                None => view.state.queues.entry(queue.clone()).or_default().put(row),
+            }
+        }
     }
 }
 

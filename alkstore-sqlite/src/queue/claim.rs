@@ -14,13 +14,14 @@ use super::{PAGE, row, topic};
 use crate::acquire::GiveBack;
 use crate::sql::{self, Outcome, Write};
 use crate::store::Open;
+use crate::writer::Size;
 
-const IS_PAUSED: &str = "SELECT 1 FROM alkstore_paused WHERE queue = ?1";
+/// What a claim has to know first: whether the queue is paused, and when the next job of it falls
+/// due or comes back.
+const STATE: &str = "SELECT EXISTS (SELECT 1 FROM alkstore_paused WHERE queue = ?1),
+    (SELECT at FROM alkstore_jobs WHERE queue = ?1 AND state IN (1, 2) ORDER BY at LIMIT 1)";
 
 const IS_READY: &str = "SELECT 1 FROM alkstore_jobs WHERE queue = ?1 AND state = 0 LIMIT 1";
-
-const NEXT_DUE: &str = "SELECT at FROM alkstore_jobs
-    WHERE queue = ?1 AND state IN (1, 2) ORDER BY at LIMIT 1";
 
 const TAKE_IN: &str = "UPDATE alkstore_jobs SET state = 0, ready_at = at, worker = NULL
     WHERE id IN (SELECT id FROM alkstore_jobs
@@ -34,7 +35,7 @@ const CLAIM: &str = "UPDATE alkstore_jobs
     SET state = ?2, at = ?3, attempt = ?4, token = ?5, worker = ?6 WHERE id = ?1";
 
 #[cfg(test)]
-pub(crate) const HOT: &[&str] = &[IS_PAUSED, IS_READY, NEXT_DUE, TAKE_IN, READY, CLAIM];
+pub(crate) const HOT: &[&str] = &[STATE, IS_READY, TAKE_IN, READY, CLAIM];
 
 /// How jobs are given back whose claimer is gone, the attempt uncharged.
 fn return_them(queue: QueueName, jobs: Vec<ClaimedJob>) -> Option<GiveBack> {
@@ -55,24 +56,35 @@ fn return_them(queue: QueueName, jobs: Vec<ClaimedJob>) -> Option<GiveBack> {
     }))
 }
 
-/// What a claim finds without writing: nothing where there is something to claim.
-fn nothing(conn: &Connection, queue: &QueueName, now: i64) -> Outcome<Option<Claimed>> {
-    let queue = [queue.as_str()];
-    let exists = |statement| sql::one(conn, statement, queue, |_| Ok(()));
-    if exists(IS_PAUSED)?.is_some() {
-        return Ok(Some(Claimed::default()));
-    }
-    if exists(IS_READY)?.is_some() {
-        return Ok(None);
-    }
-    let next_due = next_due(conn, queue[0])?;
-    Ok(next_due
-        .is_none_or(|due| due > now)
-        .then(|| Claimed { next_due: next_due.map(Timestamp::from_millis), ..Claimed::default() }))
+/// What a claim finds before it writes.
+#[derive(Debug)]
+enum Found {
+    /// Nothing to claim.
+    Nothing(Claimed),
+    Ready,
+    /// What fell due or came back is to be taken in first.
+    Due,
 }
 
-fn next_due(conn: &Connection, queue: &str) -> Outcome<Option<i64>> {
-    Ok(sql::one(conn, NEXT_DUE, [queue], |row| row.get(0))?)
+/// Whether a queue is paused, and when the next job of it falls due or comes back.
+fn state(conn: &Connection, queue: &QueueName) -> Outcome<(bool, Option<i64>)> {
+    let state = sql::one(conn, STATE, [queue.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(state.unwrap_or_default())
+}
+
+fn find(conn: &Connection, queue: &QueueName, now: i64) -> Outcome<Found> {
+    let (is_paused, next_due) = state(conn, queue)?;
+    if is_paused {
+        return Ok(Found::Nothing(Claimed::default()));
+    }
+    if next_due.is_some_and(|due| due <= now) {
+        return Ok(Found::Due);
+    }
+    if sql::one(conn, IS_READY, [queue.as_str()], |_| Ok(()))?.is_some() {
+        return Ok(Found::Ready);
+    }
+    let next_due = next_due.map(Timestamp::from_millis);
+    Ok(Found::Nothing(Claimed { next_due, ..Claimed::default() }))
 }
 
 pub(super) async fn claim_jobs(
@@ -87,11 +99,14 @@ pub(super) async fn claim_jobs(
     }
     let (probed, now) = (queue.clone(), open.reading().now);
     // Where there is nothing to claim, nobody has to be kept from writing.
-    if let Some(nothing) = open.peek(move |conn| nothing(conn, &probed, now)).await? {
-        return Ok(nothing);
-    }
+    let size = match open.peek(move |conn| find(conn, &probed, now)).await? {
+        Found::Nothing(nothing) => return Ok(nothing),
+        Found::Ready => Size::of(max, 0),
+        Found::Due => Size::Any,
+    };
     let (claims, worker, queue) = (queue.clone(), worker.clone(), queue.clone());
     open.acquire(
+        size,
         move |write| claim(write, &claims, &worker, max),
         |claimed| return_them(queue, claimed.jobs),
     )
@@ -105,15 +120,22 @@ fn claim(
     max: usize,
 ) -> Outcome<Claimed> {
     let now = write.time.now;
-    let is_paused = sql::one(write.conn, IS_PAUSED, [queue.as_str()], |_| Ok(()))?;
-    if is_paused.is_some() {
+    let (is_paused, mut next) = state(write.conn, queue)?;
+    if is_paused {
         return Ok(Claimed::default());
     }
-    let taken_in = write.run(TAKE_IN, params![queue.as_str(), now, sql::extent(PAGE)])?;
-    let mut claimed = hand_out(write, queue, worker, max)?;
-    let next = next_due(write.conn, queue.as_str())?;
+    let mut taken_in = 0;
+    if next.is_some_and(|due| due <= now) {
+        taken_in = write.run(TAKE_IN, params![queue.as_str(), now, sql::extent(PAGE)])?;
+        next = state(write.conn, queue)?.1;
+    }
+    let (mut claimed, first_lapse) = hand_out(write, queue, worker, max)?;
+    next = next.into_iter().chain(first_lapse).min();
     claimed.next_due = next.map(Timestamp::from_millis);
     claimed.more |= claimed.jobs.is_empty() && next.is_some_and(|at| at <= now);
+    if let Some(first_lapse) = first_lapse {
+        write.effects.sooner(topic(queue), first_lapse);
+    }
     // More than one may be left of them for the others.
     write.effects.wake(topic(queue), taken_in);
     Ok(claimed)
@@ -144,56 +166,49 @@ impl Ready {
     }
 }
 
-/// Claims what is ready, in order, and buries what it meets that has expired.
+/// Claims what is ready, in order, and buries what it meets that has expired. Also the instant at
+/// which the first of these claims lapses and the job can be claimed again.
 fn hand_out(
     write: &mut Write<'_>,
     queue: &QueueName,
     worker: &LocalName,
     max: usize,
-) -> Outcome<Claimed> {
+) -> Outcome<(Claimed, Option<i64>)> {
     let now = write.time.now;
-    let mut claimed = Claimed::default();
+    let (mut claimed, mut first_lapse) = (Claimed::default(), None);
     let mut buried = 0;
+    let (mut ready, mut hold) =
+        (sql::prepared(write.conn, READY)?, sql::prepared(write.conn, CLAIM)?);
     while claimed.jobs.len() < max {
         let page = (max - claimed.jobs.len()).min(PAGE);
         let values = params![queue.as_str(), sql::extent(page)];
-        let found = sql::all(write.conn, READY, values, Ready::of)?;
+        let found = ready.query_map(values, Ready::of)?.collect::<rusqlite::Result<Vec<_>>>()?;
         let is_last_page = found.len() < page;
         for Ready { mut job, expires_at } in found {
             if let Some(at) = expires_at.filter(|&at| at <= now) {
                 if buried == PAGE {
                     claimed.more = true;
-                    return Ok(claimed);
+                    return Ok((claimed, first_lapse));
                 }
                 buried += 1;
                 row::die(write, job.id.get(), at, Some(EXPIRED_ERROR))?;
                 continue;
             }
-            hold(write, queue, worker, &mut job)?;
+            let deadline = write.time.after(job.visibility_timeout.as_duration());
+            job.attempt = job.attempt.saturating_add(1);
+            job.token = ClaimToken::stored(job.token.get() + 1);
+            job.deadline = Timestamp::from_millis(deadline);
+            let state = if job.attempt >= job.max_attempts { LAST } else { CLAIMED };
+            let (id, token) = (job.id.get(), job.token.get());
+            hold.execute(params![id, state, deadline, job.attempt, token, worker.as_str()])?;
+            if state == CLAIMED {
+                first_lapse = first_lapse.into_iter().chain([deadline]).min();
+            }
             claimed.jobs.push(job);
         }
         if is_last_page {
             break;
         }
     }
-    Ok(claimed)
-}
-
-fn hold(
-    write: &mut Write<'_>,
-    queue: &QueueName,
-    worker: &LocalName,
-    job: &mut ClaimedJob,
-) -> Outcome<()> {
-    let deadline = write.time.after(job.visibility_timeout.as_duration());
-    job.attempt = job.attempt.saturating_add(1);
-    job.token = ClaimToken::stored(job.token.get() + 1);
-    job.deadline = Timestamp::from_millis(deadline);
-    let state = if job.attempt >= job.max_attempts { LAST } else { CLAIMED };
-    let (id, token) = (job.id.get(), job.token.get());
-    write.run(CLAIM, params![id, state, deadline, job.attempt, token, worker.as_str()])?;
-    if state == CLAIMED {
-        write.effects.sooner(topic(queue), deadline);
-    }
-    Ok(())
+    Ok((claimed, first_lapse))
 }

@@ -6,11 +6,11 @@ use alkstore_core::{
     Due, Headers, JobId, JobSpec, Lease, LocalName, Payload, QueueName, QueueOpts, ScheduleSpec,
     Timestamp, ceil_millis,
 };
-use rusqlite::params;
+use rusqlite::{CachedStatement, params};
 
 use super::row::{self, Life, Standing, life};
 use super::state::{DELAYED, READY};
-use super::tell;
+use super::{tell, topic};
 use crate::sql::{self, Outcome, Write};
 
 const INSERT: &str = "INSERT INTO alkstore_jobs (queue, state, at, ready_at, priority,
@@ -69,9 +69,9 @@ struct NewRow<'a> {
 }
 
 fn insert(
-    write: &mut Write<'_>,
-    queue: &QueueName,
-    stamps: &Stamps,
+    statement: &mut CachedStatement<'_>,
+    write: &Write<'_>,
+    (queue, stamps): (&QueueName, &Stamps),
     row: &NewRow<'_>,
 ) -> Outcome<JobId> {
     let now = write.time.now;
@@ -90,10 +90,8 @@ fn insert(
         sql::headers_text(row.headers)?,
         row.payload.as_str(),
     ];
-    write.run(INSERT, values)?;
-    let id = JobId::stored(write.conn.last_insert_rowid());
-    tell(write, queue, row.ready_at);
-    Ok(id)
+    statement.execute(values)?;
+    Ok(JobId::stored(write.conn.last_insert_rowid()))
 }
 
 /// The live job that holds a key; buried where the clock has made it dead.
@@ -124,6 +122,8 @@ pub(crate) fn insert_jobs(
     let stamps = Stamps::of(queue, opts);
     let now = write.time.now;
     let mut ids = Vec::with_capacity(jobs.len());
+    let (mut ready, mut soonest) = (0, None);
+    let mut statement = sql::prepared(write.conn, INSERT)?;
     for job in jobs {
         if let Some(key) = &job.unique_key
             && let Some(holder) = key_holder(write, queue, key.as_str())?
@@ -145,7 +145,16 @@ pub(crate) fn insert_jobs(
             expires: job.expires,
             unique_key: job.unique_key.as_ref(),
         };
-        ids.push(insert(write, queue, &stamps, &row)?);
+        ids.push(insert(&mut statement, write, (queue, &stamps), &row)?);
+        if ready_at <= now {
+            ready += 1;
+        } else {
+            soonest = Some(soonest.map_or(ready_at, |soonest: i64| soonest.min(ready_at)));
+        }
+    }
+    write.effects.wake(topic(queue), ready);
+    if let Some(soonest) = soonest {
+        write.effects.sooner(topic(queue), soonest);
     }
     Ok(ids)
 }
@@ -166,6 +175,8 @@ pub(crate) fn fire(write: &mut Write<'_>, spec: &ScheduleSpec, boundary: Timesta
         expires: spec.opts.expires,
         unique_key: None,
     };
-    insert(write, &spec.queue, &Stamps::of(&spec.queue, &opts), &row)?;
+    let mut statement = sql::prepared(write.conn, INSERT)?;
+    insert(&mut statement, write, (&spec.queue, &Stamps::of(&spec.queue, &opts)), &row)?;
+    tell(write, &spec.queue, row.ready_at);
     Ok(())
 }

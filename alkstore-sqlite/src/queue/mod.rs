@@ -2,6 +2,7 @@
 
 mod claim;
 mod dead;
+mod ids;
 mod insert;
 mod read;
 mod row;
@@ -16,9 +17,11 @@ use async_trait::async_trait;
 use crate::sql::{self, Outcome, Write};
 use crate::store::SqliteStore;
 use crate::wake::ALL;
+use crate::writer::Size;
 
 pub(crate) use dead::maintain;
-pub(crate) use insert::{fire, insert_jobs};
+pub(crate) use ids::Ids;
+pub(crate) use insert::fire;
 pub(crate) use read::find_job;
 pub(crate) use settle::settle_job;
 
@@ -74,7 +77,9 @@ impl QueueStore for SqliteStore {
         jobs: Vec<JobSpec>,
     ) -> Result<Vec<JobId>> {
         let (queue, opts) = (queue.clone(), opts.clone());
-        self.open.write(move |write| insert_jobs(write, &queue, &opts, &jobs)).await
+        let bytes = jobs.iter().map(|job| job.payload.size()).sum();
+        let size = Size::of(jobs.len(), bytes);
+        self.open.write(size, move |write| insert::insert_jobs(write, &queue, &opts, &jobs)).await
     }
 
     async fn claim_jobs(
@@ -87,14 +92,13 @@ impl QueueStore for SqliteStore {
     }
 
     async fn settle_jobs(&self, items: Vec<Settlement>) -> Result<Vec<Result<Settled>>> {
-        self.open
-            .write(move |write| items.iter().map(|item| settle_job(write, item)).collect())
-            .await
+        let size = Size::of(items.len(), 0);
+        self.open.write(size, move |write| settle::settle_jobs(write, &items)).await
     }
 
     async fn cancel_job(&self, queue: &QueueName, id: JobId) -> Result<bool> {
         let queue = queue.clone();
-        self.open.write(move |write| settle::cancel_job(write, &queue, id)).await
+        self.open.write(Size::Small, move |write| settle::cancel_job(write, &queue, id)).await
     }
 
     async fn find_job(&self, queue: &QueueName, id: JobId) -> Result<Option<JobRecord>> {
@@ -118,16 +122,16 @@ impl QueueStore for SqliteStore {
 
     async fn requeue_jobs(&self, queue: &QueueName, which: &DeadSelection) -> Result<u64> {
         let (queue, which) = (queue.clone(), which.clone());
-        self.open.write(move |write| dead::requeue_jobs(write, &queue, &which)).await
+        self.open.write(Size::Any, move |write| dead::requeue_jobs(write, &queue, &which)).await
     }
 
     async fn purge_jobs(&self, queue: &QueueName, which: &DeadSelection) -> Result<u64> {
         let (queue, which) = (queue.clone(), which.clone());
-        self.open.write(move |write| dead::purge_jobs(write, &queue, &which)).await
+        self.open.write(Size::Any, move |write| dead::purge_jobs(write, &queue, &which)).await
     }
 
     async fn set_queue_paused(&self, queue: &QueueName, paused: bool) -> Result<bool> {
         let queue = queue.clone();
-        self.open.write(move |write| set_paused(write, &queue, paused)).await
+        self.open.write(Size::Small, move |write| set_paused(write, &queue, paused)).await
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use alkstore_core::{
-    Error, JobId, QueueName, Result, SettleAction, Settled, Settlement, Timestamp,
+    ClaimRef, Error, JobId, QueueName, Result, SettleAction, Settled, Settlement, Timestamp,
 };
 use rusqlite::params;
 
@@ -37,14 +37,36 @@ struct Held {
     retry_base: i64,
 }
 
+/// Settles claims, each for itself.
+pub(super) fn settle_jobs(
+    write: &mut Write<'_>,
+    items: &[Settlement],
+) -> Outcome<Vec<Result<Settled>>> {
+    if !items.iter().all(|item| matches!(item.action, SettleAction::Ack)) {
+        return items.iter().map(|item| settle_job(write, item)).collect();
+    }
+    let mut ack = sql::prepared(write.conn, ACK)?;
+    let mut settled = Vec::with_capacity(items.len());
+    for Settlement { claim, .. } in items {
+        let (id, token) = (claim.id.get(), claim.token.get());
+        let deleted = ack.execute(params![id, claim.queue.as_str(), token, write.time.now])?;
+        settled.push(if deleted == 0 { Err(lost(claim)) } else { Ok(Settled::Gone) });
+    }
+    Ok(settled)
+}
+
+fn lost(claim: &ClaimRef) -> Error {
+    Error::ClaimLost { queue: claim.queue.to_string(), id: claim.id }
+}
+
 /// Settles one claim. Where it is lost, the job stays as it was, and so does the transaction.
 pub(crate) fn settle_job(write: &mut Write<'_>, item: &Settlement) -> Outcome<Result<Settled>> {
     let claim = &item.claim;
     let (id, queue) = (claim.id.get(), &claim.queue);
     let values = params![id, queue.as_str(), claim.token.get(), write.time.now];
-    let lost = || Ok(Err(Error::ClaimLost { queue: queue.to_string(), id: claim.id }));
     if matches!(item.action, SettleAction::Ack) {
-        return if write.run(ACK, values)? == 0 { lost() } else { Ok(Ok(Settled::Gone)) };
+        let deleted = write.run(ACK, values)?;
+        return Ok(if deleted == 0 { Err(lost(claim)) } else { Ok(Settled::Gone) });
     }
     let held = sql::one(write.conn, HELD, values, |row| {
         Ok(Held {
@@ -56,7 +78,7 @@ pub(crate) fn settle_job(write: &mut Write<'_>, item: &Settlement) -> Outcome<Re
     })?;
     match held {
         Some(held) => act(write, id, queue, &held, &item.action).map(Ok),
-        None => lost(),
+        None => Ok(Err(lost(claim))),
     }
 }
 

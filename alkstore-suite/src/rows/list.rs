@@ -35,6 +35,7 @@ macro_rules! __rows {
                 c20_the_start_stands_before_the_first_event []
                 c21_job_ids_are_unique_in_the_store_and_ascend_within_a_call []
                 c21_a_job_id_is_never_reused []
+                c21_an_id_that_a_transaction_took_is_never_reused []
                 c22_durations_round_up_to_the_millisecond []
                 c22_the_options_of_a_schedule_round_up_too []
                 c22_instants_that_callers_give_round_up_too []

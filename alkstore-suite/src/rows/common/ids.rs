@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use alkstore_core::{BoxFuture, Error, JobId, NewJob, Offset, StoreExt};
+use alkstore_core::{BoxFuture, EnqueueOpts, Error, JobId, NewJob, Offset, StoreExt};
 
 use super::super::tx::offset;
 use crate::cx::Cx;
@@ -69,5 +69,29 @@ pub(crate) async fn c21_a_job_id_is_never_reused(cx: Cx) {
         assert_eq!(queue.purge_dead(ids[1]).await.unwrap(), 1);
         assert_eq!(super::super::tx::jobs(&store, "q").await, 0);
         store.close().await.unwrap();
+    }
+}
+
+pub(crate) async fn c21_an_id_that_a_transaction_took_is_never_reused(cx: Cx) {
+    let stores = [cx.store.clone(), cx.second().await];
+    let mut seen = BTreeSet::new();
+    for round in 0..12 {
+        let [store, other] = [&stores[round % 2], &stores[(round + 1) % 2]];
+        let queue = store.queue("q").unwrap();
+        let mut tx = store.begin_tx().await.unwrap();
+        let mut ids = vec![queue.enqueue_tx(&mut tx, &1, EnqueueOpts::new()).await.unwrap()];
+        let jobs = (0..3).map(|n| NewJob::new(&n).unwrap()).collect();
+        ids.extend(queue.enqueue_many_tx(&mut tx, jobs).await.unwrap());
+        match round / 2 % 3 {
+            0 => tx.rollback().await.unwrap(),
+            1 => drop(tx),
+            _ => tx.commit().await.unwrap(),
+        }
+        // Whoever comes next: the same store, another one, or another transaction.
+        ids.push(other.queue("other").unwrap().enqueue(&1).await.unwrap());
+        let mut tx = store.begin_tx().await.unwrap();
+        ids.push(queue.enqueue_tx(&mut tx, &1, EnqueueOpts::new()).await.unwrap());
+        tx.rollback().await.unwrap();
+        assert!(ids.iter().all(|id| seen.insert(*id)), "round {round}: {ids:?} has one again");
     }
 }

@@ -1,0 +1,246 @@
+//! Who is held against whom, at what, and what is asked of it.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use alkstore_bench::measure::Reading;
+use alkstore_bench::sqlite::{self as ours, CONCURRENT};
+use alkstore_sqlite::Durability;
+
+use crate::{honker, limit};
+
+type Running = Pin<Box<dyn Future<Output = anyhow::Result<Reading>>>>;
+pub type Run = Box<dyn Fn() -> Running>;
+
+/// Who runs a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    Ours,
+    Peer,
+    Limit,
+}
+
+/// What is asked of a case.
+#[derive(Debug, Clone, Copy)]
+pub enum Bar {
+    /// So many times the peer, or the given part of the limit where that is lower.
+    Peer(f64),
+    /// The peer's reading of another case of the round.
+    PeerOf(&'static str),
+    /// So many times our own reading of another case of the round.
+    OursOf(f64, &'static str),
+    /// So many times the limit.
+    Limit(f64),
+}
+
+pub struct Case {
+    pub name: String,
+    pub runs: Vec<(Who, Run)>,
+    pub bars: Vec<Bar>,
+}
+
+fn run<F: Future<Output = anyhow::Result<Reading>> + 'static>(
+    who: Who,
+    run: impl Fn() -> F + 'static,
+) -> (Who, Run) {
+    (who, Box::new(move || -> Running { Box::pin(run()) }))
+}
+
+/// A driver that blocks.
+fn blocking(who: Who, run: impl Fn() -> anyhow::Result<Reading> + 'static) -> (Who, Run) {
+    (who, Box::new(move || -> Running { Box::pin(std::future::ready(run())) }))
+}
+
+fn case(name: &str, durability: Durability, runs: Vec<(Who, Run)>, bars: &[Bar]) -> Case {
+    let name = format!("{name}, {}", format!("{durability:?}").to_uppercase());
+    Case { name, runs, bars: bars.to_vec() }
+}
+
+pub fn all() -> Vec<Case> {
+    let mut cases = enqueues(Durability::Normal);
+    cases.extend(claims(Durability::Normal));
+    cases.extend(wakes_and_streams(Durability::Normal));
+    cases.extend(enqueues(Durability::Full));
+    cases.extend(claims(Durability::Full));
+    cases.extend(wakes_and_streams(Durability::Full));
+    cases.push(Case {
+        name: "processor time of an idle listener".to_owned(),
+        runs: vec![run(Who::Ours, ours::idle), blocking(Who::Peer, honker::idle)],
+        bars: vec![Bar::Peer(0.2)],
+    });
+    cases
+}
+
+/// What a million jobs ready cost; each contestant fills a table of its own, which takes time.
+pub fn growth() -> Case {
+    Case {
+        name: "claim + ack at 1M ready, NORMAL".to_owned(),
+        runs: vec![
+            run(Who::Ours, || ours::growth(ours::Beside::Ready(1_000_000))),
+            run(Who::Peer, honker::at_a_million),
+        ],
+        bars: vec![Bar::Peer(1_000.0)],
+    }
+}
+
+fn is_full(durability: Durability) -> bool {
+    durability == Durability::Full
+}
+
+/// With FULL, what the peer reaches with NORMAL as well.
+fn and_peer_of(durability: Durability, bar: Bar, other: &'static str) -> Vec<Bar> {
+    if is_full(durability) { vec![bar, Bar::PeerOf(other)] } else { vec![bar] }
+}
+
+fn enqueues(d: Durability) -> Vec<Case> {
+    let mut together = and_peer_of(
+        d,
+        Bar::Peer(if is_full(d) { 15.0 } else { 4.0 }),
+        "enqueue, 64 at once, NORMAL",
+    );
+    if is_full(d) {
+        together.push(Bar::OursOf(10.0, "enqueue, 1 producer, FULL"));
+    }
+    vec![
+        case(
+            "enqueue, 1 producer",
+            d,
+            vec![
+                run(Who::Ours, move || ours::enqueue(d, 1)),
+                blocking(Who::Peer, move || honker::enqueue(d, 1)),
+                blocking(Who::Limit, move || limit::enqueue(d)),
+            ],
+            &[Bar::Peer(1.3)],
+        ),
+        case(
+            "enqueue, 64 at once",
+            d,
+            vec![
+                run(Who::Ours, move || ours::enqueue(d, CONCURRENT)),
+                blocking(Who::Peer, move || honker::enqueue(d, CONCURRENT)),
+                run(Who::Limit, move || limit::enqueue_together(d, CONCURRENT)),
+            ],
+            &together,
+        ),
+        case(
+            "enqueue, 100 a call",
+            d,
+            vec![
+                run(Who::Ours, move || ours::enqueue_many(d)),
+                blocking(Who::Peer, move || honker::enqueue_many(d)),
+                blocking(Who::Limit, move || limit::enqueue_many(d)),
+            ],
+            &and_peer_of(d, Bar::Peer(5.0), "enqueue, 100 a call, NORMAL"),
+        ),
+        case(
+            "one enqueue alone, p50",
+            d,
+            vec![
+                run(Who::Ours, move || ours::enqueue_alone(d)),
+                blocking(Who::Peer, move || honker::enqueue_alone(d)),
+                blocking(Who::Limit, move || limit::enqueue_alone(d)),
+            ],
+            if is_full(d) { &[Bar::Limit(1.2)] } else { &[] },
+        ),
+    ]
+}
+
+fn claims(d: Durability) -> Vec<Case> {
+    let drain = |name, workers, batch, bars: &[Bar]| {
+        case(
+            name,
+            d,
+            vec![
+                run(Who::Ours, move || ours::drain(d, workers, batch)),
+                blocking(Who::Peer, move || honker::drain(d, workers, batch)),
+                blocking(Who::Limit, move || limit::drain(d, workers, batch)),
+            ],
+            bars,
+        )
+    };
+    let pipeline = |name, in_flight, bars: &[Bar]| {
+        let limit = if in_flight == 1 {
+            blocking(Who::Limit, move || limit::pipeline(d))
+        } else {
+            run(Who::Limit, move || limit::pipeline_together(d, in_flight))
+        };
+        case(
+            name,
+            d,
+            vec![
+                run(Who::Ours, move || ours::pipeline(d, in_flight)),
+                blocking(Who::Peer, move || honker::pipeline(d, in_flight)),
+                limit,
+            ],
+            bars,
+        )
+    };
+    let (one, four) = ("claim 32 + ack 32, 1 worker", "claim 32 + ack 32, 4 workers");
+    let (few, many) = ("2 producers + 4 workers", "2 producers, 64 in flight each, + 4 workers");
+    vec![
+        drain("claim + ack one by one", 1, 1, &[Bar::Peer(if is_full(d) { 2.5 } else { 5.0 })]),
+        drain(one, 1, 32, &and_peer_of(d, Bar::Peer(3.0), "claim 32 + ack 32, 1 worker, NORMAL")),
+        drain(four, 4, 32, &and_peer_of(d, Bar::Peer(3.0), "claim 32 + ack 32, 4 workers, NORMAL")),
+        pipeline(few, 1, &and_peer_of(d, Bar::Peer(1.3), "2 producers + 4 workers, NORMAL")),
+        pipeline(
+            many,
+            64,
+            &and_peer_of(d, Bar::Peer(6.0), "2 producers, 64 in flight each, + 4 workers, NORMAL"),
+        ),
+    ]
+}
+
+fn wakes_and_streams(d: Durability) -> Vec<Case> {
+    let publish = |name, batch, bars: &[Bar]| {
+        case(
+            name,
+            d,
+            vec![
+                run(Who::Ours, move || ours::publish(d, batch)),
+                blocking(Who::Peer, move || honker::publish(d, batch)),
+                blocking(Who::Limit, move || limit::publish(d, batch)),
+            ],
+            bars,
+        )
+    };
+    let mut cases = vec![
+        case(
+            "wake in process, p50",
+            d,
+            vec![
+                run(Who::Ours, move || ours::wake(d)),
+                blocking(Who::Peer, move || honker::wake(d)),
+                blocking(Who::Limit, move || limit::wake(d)),
+            ],
+            &[Bar::Peer(0.5)],
+        ),
+        case(
+            "wake across processes, p50",
+            d,
+            vec![
+                run(Who::Ours, move || ours::wake_across(d)),
+                blocking(Who::Peer, move || honker::wake_across(d)),
+            ],
+            &[Bar::Peer(1.0)],
+        ),
+        publish("publish, 1 a call", 1, &[]),
+        publish(
+            "publish, 100 a call",
+            100,
+            &and_peer_of(d, Bar::Peer(4.0), "publish, 100 a call, NORMAL"),
+        ),
+    ];
+    if !is_full(d) {
+        cases.push(case(
+            "read, 1,000 a call",
+            d,
+            vec![
+                run(Who::Ours, move || ours::read(d)),
+                blocking(Who::Peer, move || honker::read(d)),
+                blocking(Who::Limit, move || limit::read(d)),
+            ],
+            &[Bar::Peer(4.0)],
+        ));
+    }
+    cases
+}
