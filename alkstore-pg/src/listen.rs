@@ -27,6 +27,9 @@ const QUIET: Duration = Duration::from_secs(2);
 /// How long it may take to answer, or to let the connection in.
 const ANSWER: Duration = Duration::from_secs(2);
 
+/// How long who wants to wait waits for the connection to be there.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// The pauses between two attempts to come back.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -92,7 +95,7 @@ impl Listening {
         }
         let mut state = self.state.subscribe();
         let listening = state.wait_for(|state| matches!(state, State::Listening));
-        let patience = open.options.lock_timeout;
+        let patience = open.options.operation_timeout.min(PATIENCE);
         match open.close.unless_closed(timeout(patience, listening)).await? {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) => Err(Error::Closed),

@@ -15,7 +15,7 @@ mod proxy;
 
 use std::time::Duration;
 
-use alkstore_core::{EnqueueOpts, Error, Offset, Result, StoreExt};
+use alkstore_core::{EnqueueOpts, Error, Offset, Result, ScheduleOpts, StoreExt};
 use alkstore_pg::sqlx::postgres::PgConnection;
 use alkstore_pg::sqlx::{AssertSqlSafe, Connection, Executor, Row};
 use alkstore_pg::{PgStore, PgStoreBuilder, PgTx};
@@ -449,6 +449,32 @@ async fn missing_privileges_are_named() {
     assert!(error.contains("privileges"), "{error}");
     reader.queue("q").unwrap().stats().await.unwrap();
     works_again(&store).await;
+    // All that it takes to use a schema that is there.
+    sql(
+        &url,
+        format!(
+            r#"GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "{0}" TO reader;
+            GRANT USAGE ON ALL SEQUENCES IN SCHEMA "{0}" TO reader"#,
+            f.schema
+        ),
+    )
+    .await;
+    works_again(&reader).await;
+    let stream = reader.stream("s").unwrap();
+    let mut tx = reader.begin_tx().await.unwrap();
+    stream.publish_tx(&mut tx, &1, Default::default()).await.unwrap();
+    tx.notify_tx("c", &1).await.unwrap();
+    tx.commit().await.unwrap();
+    let mut job = within(SOON, reader.queue("after the fault").unwrap().next("w")).await.unwrap();
+    job.ack().await.unwrap();
+    stream.consumer("c").unwrap().save_offset(Offset::stored(1)).await.unwrap();
+    reader.lock("l", "o", LONG).await.unwrap().release().await.unwrap();
+    reader.schedule("s", "@every 1h", "q", &1, ScheduleOpts::new()).await.unwrap();
+    sql(
+        &f.cluster.url_as("reader", f.cluster.port()),
+        format!(r#"SELECT "{}".enqueue('q', '1')"#, f.schema),
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

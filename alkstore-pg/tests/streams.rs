@@ -16,7 +16,7 @@ use std::time::Duration;
 use alkstore_core::{Offset, PublishOpts, StoreExt, Tx};
 use alkstore_pg::PgStore;
 use alkstore_pg::sqlx::postgres::{PgConnection, PgPool, PgPoolOptions, Postgres};
-use alkstore_pg::sqlx::{AssertSqlSafe, Connection, Executor, Transaction};
+use alkstore_pg::sqlx::{AssertSqlSafe, Connection, Executor, Row, Transaction};
 use alkstore_suite::pg::Cluster;
 
 /// Nothing here waits for anybody for longer.
@@ -29,7 +29,10 @@ async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> T {
 }
 
 async fn open(schema: &str) -> PgStore {
-    let builder = PgStore::builder(&Cluster::shared().url()).schema(schema).safety_poll(None);
+    // The server tells by the name whose connections wait.
+    let name = schema.replace(' ', "");
+    let url = format!("{}?application_name={name}", Cluster::shared().url());
+    let builder = PgStore::builder(&url).schema(schema).safety_poll(None);
     builder.max_connections(16).lock_timeout(LONG).connect().await.unwrap()
 }
 
@@ -305,7 +308,7 @@ async fn commits_that_meet_go_one_after_the_other() {
         let commits: Vec<_> = txs.into_iter().map(|tx| tokio::spawn(tx.commit())).collect();
         let alone = scene.store.stream(held).unwrap();
         let alone = tokio::spawn(async move { alone.publish(&"alone").await });
-        until_waiting(3).await;
+        until_waiting(scene.store.schema(), 3).await;
         holder.execute("COMMIT").await.unwrap();
         for commit in commits {
             within(PROMPT, commit).await.unwrap().unwrap();
@@ -319,14 +322,18 @@ async fn commits_that_meet_go_one_after_the_other() {
     }
 }
 
-/// Waits until so many connections wait for a lock on a row of a stream.
-async fn until_waiting(many: i64) {
-    use alkstore_pg::sqlx::Row;
-    let waiting = "SELECT count(*) FROM pg_stat_activity
-        WHERE wait_event_type = 'Lock' AND wait_event IN ('transactionid', 'tuple')";
+/// Waits until so many connections to a schema wait for the lock on a row.
+async fn until_waiting(schema: &str, many: i64) {
+    let waiting = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{}'
+            AND wait_event_type = 'Lock' AND wait_event IN ('transactionid', 'tuple')",
+        schema.replace(' ', "")
+    );
     let mut connection = connect().await;
     within(PROMPT, async {
-        while connection.fetch_one(waiting).await.unwrap().get::<i64, _>(0) < many {
+        while connection.fetch_one(AssertSqlSafe(waiting.clone())).await.unwrap().get::<i64, _>(0)
+            < many
+        {
             pause(Duration::from_millis(2)).await;
         }
     })

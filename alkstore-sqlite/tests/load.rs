@@ -227,7 +227,7 @@ async fn processes_that_are_killed_lose_and_repeat_nothing() {
     // The settings that are shown are those of a disk.
     let directory = match plan.durability {
         Durability::Normal => directory::directory(),
-        Durability::Full => tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
+        _ => tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
     };
     let path = directory.path().join("app.db");
     let (store, queue) = plan.open(&path).await;

@@ -319,7 +319,7 @@ async fn only_a_transaction_on_the_same_file_can_be_attached() {
     let link = f.directory.path().join("link.db");
     std::os::unix::fs::symlink(f.store.path(), &link).unwrap();
     let linked = Connection::open(&link).unwrap();
-    f.store.attach(&linked.unchecked_transaction().unwrap()).unwrap();
+    drop(f.store.attach(&linked.unchecked_transaction().unwrap()).unwrap());
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use alkstore_core::{Claimed, SettleAction, Settled, Settlement, Topic, Watch};
 use alkstore_suite::fault::{Layer, layered};
 use async_trait::async_trait;
 
+use crate::seeing::Witnessed;
 use crate::stage::{Gate, Log, Run, Stage, millis, numbered, on_every_engine, secs};
 
 #[derive(Default)]
@@ -152,19 +153,22 @@ async fn a_settlement_of_unknown_outcome_is_repeated_and_counts_once() {
                 async {}
             }
         };
-        let queue = stage.queue("q");
+        let witnessed = Witnessed::new();
+        let queue = stage.queue(&witnessed.name);
         layer.plan(|plans| {
             plans.answers.extend([unknown()]);
             plans.settlements.extend([unknown()]);
         });
         queue.enqueue(&1).await.unwrap();
-        let run = Run::start(Worker::builder(&store).queue("q", handler));
+        let run = Run::start(Worker::builder(&store).queue(&witnessed.name, handler));
         let settled =
             async || layer.left() == 0 && log.len() == 1 && run.worker.health().unsettled == 0;
         stage.advancing(millis(20), settled).await;
         assert!(stage.store.queues().await.unwrap().is_empty());
         assert_eq!(log.entries(), [1], "it isn't handled again");
         run.stop(&stage).await.unwrap();
+        assert!(witnessed.named("claim lost").is_empty(), "what it did was no loss");
+        assert_eq!(witnessed.named("job settled").len(), 1);
     })
     .await;
 }
@@ -189,8 +193,8 @@ async fn a_heartbeat_that_fails_is_repeated_before_the_claim_lapses() {
         stage.settle().await;
         stage.advance(secs(10)).await;
         stage.advancing(millis(50), async || layer.left() == 0).await;
-        for _ in 0..6 {
-            stage.advance(secs(5)).await;
+        for _ in 0..15 {
+            stage.advance(secs(2)).await;
             stage.settle().await;
         }
         let job = stage.job("q", id).await.unwrap();

@@ -3,6 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use alkstore::prelude::*;
+use alkstore_core::{Settled, Settlement};
+use alkstore_suite::fault::{Layer, layered};
+use async_trait::async_trait;
 
 use crate::stage::{Gate, Log, Run, Stage, on_every_engine, secs};
 
@@ -165,7 +168,7 @@ async fn a_handler_that_takes_too_long_is_dropped_and_counts_as_failed() {
         stage.advance(secs(9)).await;
         stage.settle().await;
         assert_eq!(gate.inside(), 1, "its time isn't over");
-        stage.advance(secs(1)).await;
+        stage.advancing_slowly(secs(1), async || gate.dropped() == 1).await;
         let record = stage.settled("q", id).await.unwrap();
         assert_eq!(gate.dropped(), 1);
         assert_eq!(record.last_error.unwrap(), "the handler timed out after 10s");
@@ -209,6 +212,57 @@ async fn a_handler_sees_its_job() {
         let trace = Some("00-4bf9-00f0-01".to_owned());
         assert_eq!(seen.entries(), [(known, trace, vec!["ada".to_owned()], true, true)]);
         assert_eq!(log.entries(), [5]);
+    })
+    .await;
+}
+
+/// Holds the first call that settles, and writes down how many each had.
+struct SlowWriter {
+    gate: Gate,
+    calls: Log<usize>,
+}
+
+#[async_trait]
+impl Layer for SlowWriter {
+    async fn settle_jobs(
+        &self,
+        inner: &dyn Store,
+        items: Vec<Settlement>,
+    ) -> Result<Vec<Result<Settled>>> {
+        self.calls.add(items.len());
+        if self.calls.len() == 1 {
+            self.gate.pass().await;
+        }
+        inner.settle_jobs(items).await
+    }
+}
+
+#[tokio::test]
+async fn what_ends_while_a_batch_is_written_goes_into_the_next() {
+    on_every_engine(async |stage: Stage| {
+        let (gate, calls, handled) = (Gate::new(), Log::new(), Log::new());
+        let store =
+            layered(stage.store.clone(), SlowWriter { gate: gate.clone(), calls: calls.clone() });
+        let handler = {
+            let handled = handled.clone();
+            move |n: u32| {
+                handled.add(n);
+                async {}
+            }
+        };
+        let queue = stage.queue("q");
+        queue.enqueue(&0).await.unwrap();
+        let run = Run::start(Worker::builder(&store).queue("q", handler));
+        stage.until(async || gate.inside() == 1).await;
+        for n in 1..=20 {
+            queue.enqueue(&n).await.unwrap();
+            stage.until(async || handled.len() == n + 1).await;
+        }
+        assert_eq!(run.worker.health().unsettled, 21);
+        gate.let_on(1);
+        stage.until(async || stage.store.queues().await.unwrap().is_empty()).await;
+        assert_eq!(calls.entries(), [1, 20]);
+        run.stop(&stage).await.unwrap();
     })
     .await;
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use alkstore::prelude::*;
 use tracing_subscriber::Layer;
@@ -14,33 +15,53 @@ use crate::stage::{Log, Run, Stage, on_every_engine};
 type Fields = BTreeMap<String, String>;
 
 #[derive(Debug, Clone)]
-struct Seen {
+pub(crate) struct Seen {
     level: tracing_subscriber::filter::LevelFilter,
     name: String,
     /// The span it was in.
     inside: Option<String>,
-    fields: Fields,
+    pub(crate) fields: Fields,
 }
 
 /// Writes down spans when they close, and events. For the whole process: what a thread without a
 /// subscriber meets first would be off for all of them.
 struct Witness(Log<Seen>);
 
-/// What was written down of this test's own worker.
-fn witnessed() -> Log<Seen> {
-    static LOG: OnceLock<Log<Seen>> = OnceLock::new();
-    let witness = || {
-        let log = Log::new();
-        let subscriber = tracing_subscriber::registry().with(Witness(log.clone()));
-        tracing::subscriber::set_global_default(subscriber).unwrap();
-        log
-    };
-    LOG.get_or_init(witness).clone()
+/// What was written down with a `queue` or a `worker` of this name.
+pub(crate) struct Witnessed {
+    pub(crate) name: String,
+    log: Log<Seen>,
 }
 
-fn is_ours(seen: &Seen) -> bool {
-    let of = |key| seen.fields.get(key).is_some_and(|value| value.contains("witnessed"));
-    seen.name == "from the handler" || of("queue") || of("worker")
+impl Witnessed {
+    /// A name that nothing else has in this process, and what is written down of it.
+    pub(crate) fn new() -> Self {
+        static LOG: OnceLock<Log<Seen>> = OnceLock::new();
+        static NAMES: AtomicUsize = AtomicUsize::new(0);
+        let witness = || {
+            let log = Log::new();
+            let subscriber = tracing_subscriber::registry().with(Witness(log.clone()));
+            tracing::subscriber::set_global_default(subscriber).unwrap();
+            log
+        };
+        let name = format!("witnessed-{:02}", NAMES.fetch_add(1, Ordering::SeqCst));
+        Self { name, log: LOG.get_or_init(witness).clone() }
+    }
+
+    pub(crate) fn named(&self, name: &str) -> Vec<Seen> {
+        let of = |seen: &Seen, key| {
+            seen.fields.get(key).is_some_and(|value: &String| value.contains(&self.name))
+        };
+        let mut entries = self.log.entries();
+        entries.retain(|seen| seen.name == name && (of(seen, "queue") || of(seen, "worker")));
+        entries
+    }
+}
+
+fn is_witnessed(seen: &Seen) -> bool {
+    ["queue", "worker"]
+        .iter()
+        .any(|key| seen.fields.get(*key).is_some_and(|value| value.contains("witnessed-")))
 }
 
 struct Visitor<'a>(&'a mut Fields);
@@ -84,7 +105,7 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Witness {
             let fields = span.extensions().get::<Fields>().unwrap().clone();
             let level = (*span.metadata().level()).into();
             let seen = Seen { level, name: span.name().to_owned(), inside: None, fields };
-            if is_ours(&seen) {
+            if is_witnessed(&seen) {
                 self.0.add(seen);
             }
         }
@@ -96,7 +117,7 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Witness {
         let name = fields.remove("message").unwrap_or_default();
         let inside = context.event_span(event).map(|span| span.name().to_owned());
         let seen = Seen { level: (*event.metadata().level()).into(), name, inside, fields };
-        if is_ours(&seen) {
+        if is_witnessed(&seen) {
             self.0.add(seen);
         }
     }
@@ -111,38 +132,34 @@ async fn spans_and_events_have_stable_names_and_fields() {
     use tracing_subscriber::filter::LevelFilter;
 
     on_every_engine(async |stage: Stage| {
-        let log = witnessed();
-        log.clear();
-        let queue = stage.queue("witnessed");
+        let witnessed = Witnessed::new();
+        let name = witnessed.name.as_str();
+        let queue = stage.queue(name);
         queue.enqueue(&true).await.unwrap();
         queue.enqueue(&false).await.unwrap();
-        let outbox = stage.store.outbox("witnessed").unwrap();
+        let outbox = stage.store.outbox(name).unwrap();
         outbox.enqueue(&1, OutboxOpts::new()).await.unwrap();
-        let handler = async |good: bool| {
-            tracing::info!("from the handler");
+        let handler = async |job: JobContext, good: bool| {
+            tracing::info!(queue = job.queue(), "from the handler");
             if good { Outcome::Done } else { Outcome::discard("bad") }
         };
         let deliver = async |_: Delivery| Ok::<_, Error>(());
-        let builder =
-            Worker::builder(&stage.store).worker_id("witnessed").queue("witnessed", handler);
-        let run = Run::start(builder.outbox("witnessed", deliver));
-        let handled = async || log.entries().iter().filter(|seen| seen.name == "job").count() == 3;
-        stage.until(handled).await;
+        let builder = Worker::builder(&stage.store).worker_id(name).queue(name, handler);
+        let run = Run::start(builder.outbox(name, deliver));
+        stage.until(async || witnessed.named("job").len() == 3).await;
         run.stop(&stage).await.unwrap();
 
-        let entries = log.entries();
-        let named =
-            |name: &str| entries.iter().filter(|seen| seen.name == name).collect::<Vec<_>>();
+        let named = |name: &str| witnessed.named(name);
         let of = |seen: &Seen, key: &str| seen.fields.get(key).cloned().unwrap_or_default();
         let started = named("worker started");
-        assert_eq!(keys(started[0]), ["concurrency", "queues", "worker"]);
-        assert_eq!(of(started[0], "queues"), r#"["witnessed", "__alkstore_outbox:witnessed"]"#);
+        assert_eq!(keys(&started[0]), ["concurrency", "queues", "worker"]);
+        assert_eq!(of(&started[0], "queues"), format!(r#"["{name}", "__alkstore_outbox:{name}"]"#));
         assert_eq!(named("worker stopping").len(), 1);
         assert_eq!(named("worker stopped").len(), 1);
 
         let spans = named("job");
         let (jobs, deliveries): (Vec<_>, Vec<_>) =
-            spans.into_iter().partition(|span| of(span, "queue") == "witnessed");
+            spans.into_iter().partition(|span| of(span, "queue") == name);
         for span in &jobs {
             let expected =
                 ["attempt", "job_id", "max_attempts", "outcome", "queue", "run_ms", "wait_ms"];
@@ -152,19 +169,20 @@ async fn spans_and_events_have_stable_names_and_fields() {
         let mut outcomes: Vec<_> = jobs.iter().map(|span| of(span, "outcome")).collect();
         outcomes.sort();
         assert_eq!(outcomes, ["discard", "done"]);
-        assert_eq!(of(deliveries[0], "queue"), "__alkstore_outbox:witnessed");
-        assert_eq!(of(deliveries[0], "outcome"), "done");
+        assert_eq!(of(&deliveries[0], "queue"), format!("__alkstore_outbox:{name}"));
+        assert_eq!(of(&deliveries[0], "outcome"), "done");
+        assert_eq!(named("from the handler").len(), 2);
         assert!(named("from the handler").iter().all(|seen| seen.inside.as_deref() == Some("job")));
 
         let failed = named("job failed");
         assert_eq!(failed.len(), 1);
         let expected = ["attempt", "error", "job_id", "outcome", "queue", "run_ms"];
         assert_eq!(
-            (keys(failed[0]).as_slice(), failed[0].level),
+            (keys(&failed[0]).as_slice(), failed[0].level),
             (&expected[..], LevelFilter::WARN)
         );
         assert_eq!(
-            (of(failed[0], "error"), of(failed[0], "outcome")),
+            (of(&failed[0], "error"), of(&failed[0], "outcome")),
             ("bad".into(), "discard".into())
         );
         let settled = named("job settled");
@@ -183,7 +201,7 @@ mod metrics {
     use alkstore::prelude::*;
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
-    use crate::stage::{Gate, Run, Stage, millis, on_every_engine, secs};
+    use crate::stage::{Gate, Log, Run, Stage, on_every_engine, secs};
 
     /// Everything recorded so far, by name and labels. Of a histogram, the number of values.
     fn readings(recorder: &metrics_util::debugging::Snapshotter) -> BTreeMap<String, f64> {
@@ -207,7 +225,8 @@ mod metrics {
 
     async fn scenario(stage: &Stage) {
         let store = observed(&stage.store);
-        let queue = store.queue("q").unwrap();
+        let opts = QueueOpts::new().visibility_timeout(secs(30));
+        let queue = store.queue_with("q", opts).unwrap();
         queue.enqueue(&"done").await.unwrap();
         queue.enqueue(&"discard").await.unwrap();
         let mut tx = store.begin_tx().await.unwrap();
@@ -224,14 +243,17 @@ mod metrics {
         }
         events.consumer("c").unwrap().save_offset(Offset::START).await.unwrap();
         store.schedule("tick", "@every 1m", "q", &"done", ScheduleOpts::new()).await.unwrap();
-        let gate = Gate::new();
+        let (gate, done) = (Gate::new(), Log::new());
         let handler = {
-            let gate = gate.clone();
+            let (gate, done) = (gate.clone(), done.clone());
             move |what: String| {
-                let gate = gate.clone();
+                let (gate, done) = (gate.clone(), done.clone());
                 async move {
                     match what.as_str() {
-                        "done" => Outcome::Done,
+                        "done" => {
+                            done.add(());
+                            Outcome::Done
+                        }
                         "discard" => Outcome::discard("bad"),
                         _ => {
                             gate.pass().await;
@@ -249,9 +271,9 @@ mod metrics {
         stage.until(async || run.worker.health().unsettled == 0).await;
         sample(&store).await.unwrap();
         stage.queue("q").cancel(held[0].id).await.unwrap();
-        // To the next heartbeat, at 100 s, and over the schedule's first boundary.
-        stage.advance_slowly(secs(101)).await;
-        stage.advancing(millis(100), async || gate.dropped() == 1).await;
+        // To the next heartbeat, and to the schedule's first boundary.
+        stage.advancing_slowly(secs(1), async || gate.dropped() == 1).await;
+        stage.advancing_slowly(secs(1), async || done.len() == 2).await;
         stage.until(async || run.worker.health().unsettled == 0).await;
         run.stop(stage).await.unwrap();
     }

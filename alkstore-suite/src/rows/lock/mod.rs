@@ -34,5 +34,5 @@ async fn is_held(store: &Arc<dyn Store>) -> bool {
 /// Waits until nobody holds the lock `l`, without time going on.
 async fn until_free(cx: &Cx, store: &Arc<dyn Store>) {
     cx.until(async || !is_held(store).await).await;
-    take(store, "probe").await.release().await.unwrap();
+    take_soon(cx, store, "probe").await.release().await.unwrap();
 }
