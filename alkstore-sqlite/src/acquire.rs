@@ -156,8 +156,9 @@ impl Open {
                 drop(answer.send(result.map(value)));
             }
         };
-        let place = self.hub.writer.write(&self.hub, clock, (size, run), answering)?;
+        let (place, turn) = self.hub.writer.write(&self.hub, clock, (size, run), answering)?;
         let _caller = Caller { ticket: ticket.clone(), progress: place.progress() };
+        self.take(turn, &place).await;
         let mut handed = self.answer(place, answered).await?;
         ticket.end();
         let value = handed.value.take().map(|(value, _)| value);

@@ -18,7 +18,7 @@ use crate::wake::Effects;
 const LONGEST: Duration = Duration::from_millis(5);
 
 /// How many pages go into the log before it is copied into the database.
-const CHECKPOINT: usize = 2_000;
+const CHECKPOINT: usize = 4_000;
 
 /// After how many small commits the log is looked at.
 const LOOK: u32 = 32;

@@ -156,6 +156,14 @@ pub(crate) fn payload(row: &Row<'_>, column: usize) -> rusqlite::Result<Payload>
     Ok(Payload::stored(row.get_ref(column)?.as_str()?))
 }
 
+/// How many bytes of payloads go into one list.
+const LIST: usize = 16 * 1024 * 1024;
+
+/// Whether payloads can go into the database as one list: a text has a greatest length there.
+pub(crate) fn fits_list<'p>(payloads: impl Iterator<Item = &'p Payload>) -> bool {
+    payloads.map(Payload::size).sum::<usize>() <= LIST
+}
+
 /// Headers as they are stored: a JSON object, or nothing where there are none.
 pub(crate) fn headers_text(headers: &Headers) -> Result<Option<String>> {
     if headers.is_empty() {

@@ -1,9 +1,11 @@
 //! Opening and closing, and how an operation reaches the file.
 
+use std::future::poll_fn;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use alkstore_core::{
@@ -21,7 +23,7 @@ use crate::hub::Hub;
 use crate::lease::LeaseGuard;
 use crate::sql::{Outcome, Write};
 use crate::wake::CloseSignal;
-use crate::writer::{Place, Size};
+use crate::writer::{Place, Size, Turn};
 use crate::{notify, queue};
 
 const DEFAULT_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -286,8 +288,25 @@ impl Open {
         let (answer, answered) = oneshot::channel();
         let answering = move |result| drop(answer.send(result));
         let (hub, clock) = (&self.hub, self.options.clock.clone());
-        let place = hub.writer.write(hub, clock, (size, run), answering)?;
+        let (place, turn) = hub.writer.write(hub, clock, (size, run), answering)?;
+        self.take(turn, &place).await;
         self.answer(place, answered).await
+    }
+
+    /// Takes the caller's turn to serve what waits.
+    pub(crate) async fn take(&self, turn: Turn, place: &Place) {
+        if turn == Turn::Own {
+            let mut others_ran = false;
+            let others = poll_fn(|context| {
+                if std::mem::replace(&mut others_ran, true) {
+                    return Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            });
+            others.await;
+            self.hub.writer.see_to(&self.hub, place);
+        }
     }
 
     /// Leases the writer for a transaction.

@@ -1,8 +1,8 @@
 //! Streams.
 
 use alkstore_core::{
-    ConsumerInfo, Event, EventSpec, LocalName, Offset, Result, StreamInfo, StreamName, StreamStore,
-    Timestamp, Topic, beyond_head,
+    ConsumerInfo, Error, Event, EventSpec, LocalName, Offset, Result, StreamInfo, StreamName,
+    StreamStore, Timestamp, Topic, beyond_head,
 };
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -24,6 +24,10 @@ const ADVANCE: &str = "UPDATE alkstore_streams SET head = head + ?2 WHERE name =
 const APPEND: &str =
     "INSERT INTO alkstore_events (stream, offset, published_at, key, headers, payload)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+/// Events without keys and headers, whose payloads come as a list of strings.
+const APPEND_PLAIN: &str = "INSERT INTO alkstore_events (stream, offset, published_at, payload)
+    SELECT ?1, ?2 + key, ?3, value FROM json_each(?4)";
 
 const READ: &str = "SELECT offset, published_at, key, headers, payload FROM alkstore_events
     WHERE stream = ?1 AND offset > ?2 AND offset <= ?3 ORDER BY offset LIMIT ?4";
@@ -52,7 +56,7 @@ const FORGET_UNKNOWN: &str = "DELETE FROM alkstore_streams WHERE name = ?1 AND h
 
 #[cfg(test)]
 pub(crate) const HOT: &[&str] =
-    &[FIND, ADVANCE, APPEND, READ, TRIM, TRIMMED, CONSUMERS, SAVED, SAVE];
+    &[FIND, ADVANCE, APPEND, APPEND_PLAIN, READ, TRIM, TRIMMED, CONSUMERS, SAVED, SAVE];
 
 #[derive(Debug, Clone, Copy)]
 struct Log {
@@ -127,6 +131,18 @@ pub(crate) fn append_events(
     if let Some(heads) = &mut write.heads {
         heads.entry(stream.clone()).or_insert(head);
     }
+    write.effects.wake(Topic::Stream(stream.clone()), ALL);
+    let is_plain = |event: &EventSpec| event.key.is_none() && event.headers.is_empty();
+    if events.len() > 1
+        && events.iter().all(is_plain)
+        && sql::fits_list(events.iter().map(|event| &event.payload))
+    {
+        let payloads: Vec<_> = events.iter().map(|event| event.payload.as_str()).collect();
+        let payloads = serde_json::to_string(&payloads).map_err(Error::from)?;
+        write.run(APPEND_PLAIN, params![id, head + 1, write.time.now, payloads])?;
+        let last = head + sql::extent(events.len());
+        return Ok((head + 1..=last).map(Offset::stored).collect());
+    }
     let mut places = Vec::with_capacity(events.len());
     let mut append = sql::prepared(write.conn, APPEND)?;
     for event in events {
@@ -142,7 +158,6 @@ pub(crate) fn append_events(
         append.execute(values)?;
         places.push(Offset::stored(head));
     }
-    write.effects.wake(Topic::Stream(stream.clone()), ALL);
     Ok(places)
 }
 

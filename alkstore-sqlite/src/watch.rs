@@ -5,6 +5,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Weak;
+use std::time::Duration;
 
 use ::notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
@@ -20,13 +21,24 @@ pub(crate) fn watch(path: &Path, hub: Weak<Hub>) -> Option<RecommendedWatcher> {
             // Something may have been missed.
             Err(_) => true,
         };
-        if concerns && let Some(hub) = hub.upgrade() {
-            hub.writer.disturb();
+        let own = concerns && hub.upgrade().is_some_and(|hub| hub.writer.disturb());
+        if own {
+            // A busy process would hear of each of its own writes; while nobody listens, the
+            // system folds them into one.
+            rest();
         }
     };
     let mut watcher = ::notify::recommended_watcher(tell).ok()?;
     watcher.watch(directory, RecursiveMode::NonRecursive).ok()?;
     Some(watcher)
+}
+
+/// For how long nobody listens after a disturbance that this process may have made itself.
+const REST: Duration = Duration::from_millis(1);
+
+#[expect(clippy::disallowed_methods, reason = "on a thread of the watcher's own")]
+fn rest() {
+    std::thread::sleep(REST);
 }
 
 /// Whether an event is about the database, its log or its index.

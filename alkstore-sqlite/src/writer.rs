@@ -76,7 +76,7 @@ const LAST_TRIES: u32 = 50;
 
 /// How many operations one caller serves for others while it is at it, and how often it looks for
 /// more of them.
-const HERE: (usize, usize) = (32, 4);
+const HERE: (usize, usize) = (64, 4);
 
 /// How often a caller tries to get hold of the connection before it leaves that to the thread.
 const TRIES: u32 = 40;
@@ -189,6 +189,16 @@ impl Inbox {
     }
 }
 
+/// Who serves what was put into the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// The thread.
+    Others,
+    /// Its caller, once those had their turn who run beside it: what they put into the queue
+    /// meanwhile is done with it.
+    Own,
+}
+
 /// A place in the queue; it is given up with the future that waits in it.
 pub(crate) struct Place(Progress);
 
@@ -259,16 +269,17 @@ impl Writer {
         self.arrived.notify_all();
     }
 
-    /// Something happened in the directory.
-    pub(crate) fn disturb(&self) {
-        let before = std::mem::replace(&mut self.inbox.lock().disturbed, true);
-        if !before {
+    /// Something happened in the directory. Says whether this process has written lately.
+    pub(crate) fn disturb(&self) -> bool {
+        let mut inbox = self.inbox.lock();
+        let own = inbox.has_written;
+        if !std::mem::replace(&mut inbox.disturbed, true) {
             self.arrived.notify_all();
         }
+        own
     }
 
-    /// Puts something into the queue, and says whether somebody is at it already.
-    fn queue(&self, work: Work) -> Result<(Place, bool)> {
+    fn queue(&self, work: Work) -> Result<Place> {
         let place = Progress::default();
         let mut inbox = self.inbox.lock();
         let late = !matches!(work, Work::GiveBack(_));
@@ -282,11 +293,11 @@ impl Writer {
         } else {
             inbox.waiting.push_front(waiting);
         }
-        Ok((Place(place), inbox.is_served))
+        Ok(Place(place))
     }
 
     pub(crate) fn push(&self, work: Work) -> Result<Place> {
-        let (place, _) = self.queue(work)?;
+        let place = self.queue(work)?;
         self.arrived.notify_one();
         Ok(place)
     }
@@ -298,20 +309,29 @@ impl Writer {
         clock: Arc<dyn Clock>,
         (size, run): (Size, impl FnMut(&mut Write<'_>) -> Outcome<T> + Send + 'static),
         answer: impl FnOnce(Result<T>) + Send + 'static,
-    ) -> Result<Place> {
+    ) -> Result<(Place, Turn)> {
         let call = Box::new(Call::new(clock, run, answer));
-        let (place, is_served) = self.queue(Work::Operation(call, size))?;
-        if !(is_served || size == Size::Small && self.serve_here(hub)) {
+        let place = self.queue(Work::Operation(call, size))?;
+        if size == Size::Any || hub.durability() == Durability::Full {
+            self.arrived.notify_one();
+            return Ok((place, Turn::Others));
+        }
+        Ok((place, Turn::Own))
+    }
+
+    /// Sees to it that what waits in a place is served, if that hasn't begun.
+    pub(crate) fn see_to(&self, hub: &Hub, place: &Place) {
+        if !place.0.has_begun() && !self.serve_here(hub) {
             self.arrived.notify_one();
         }
-        Ok(place)
     }
 
     /// Serves what waits on the caller's own thread, where nobody else writes and no commit waits
-    /// for the disk: a hop to another thread would cost more. Says whether it did.
+    /// for the disk: a hop to another thread would cost more. Says whether it did, or somebody
+    /// else is at it.
     fn serve_here(&self, hub: &Hub) -> bool {
-        if hub.durability() == Durability::Full {
-            return false;
+        if self.inbox.lock().is_served {
+            return true;
         }
         let mut tries = 0;
         let mut desk = loop {

@@ -7,7 +7,9 @@ mod directory;
 use std::path::Path;
 use std::time::Duration;
 
-use alkstore_core::{BoxFuture, EnqueueOpts, Error, JobFilter, Offset, PublishOpts, StoreExt};
+use alkstore_core::{
+    BoxFuture, EnqueueOpts, Error, JobFilter, NewJob, Offset, PublishOpts, StoreExt,
+};
 use alkstore_sqlite::rusqlite::Connection;
 use alkstore_sqlite::{Durability, SqliteStore};
 use directory::directory;
@@ -61,6 +63,82 @@ async fn what_waits_together_is_committed_together_and_what_fails_fails_alone() 
     for id in ids {
         assert!(queue.get_job(id).await.unwrap().is_some());
     }
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn sixty_four_callers_share_a_commit_and_one_alone_waits_for_nobody() {
+    const ROUNDS: u64 = 5;
+    let directory = directory();
+    let path = directory.path().join("app.db");
+    let builder = SqliteStore::builder(&path).lock_timeout(Duration::from_secs(30));
+    let store = builder.open().await.unwrap();
+    let queue = store.queue("q").unwrap();
+    let conn = Connection::open(&path).unwrap();
+    let before = store.data().commits();
+    for round in 0..ROUNDS {
+        // While somebody else writes, all of them come together.
+        conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let adding: Vec<_> = (0..64)
+            .map(|n| {
+                let queue = queue.clone();
+                tokio::spawn(async move { queue.enqueue(&n).await.unwrap() })
+            })
+            .collect();
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        conn.execute_batch("COMMIT").unwrap();
+        for task in adding {
+            task.await.unwrap();
+        }
+        assert_eq!(store.data().commits(), before + round + 1, "they share one commit");
+    }
+    assert_eq!(count(&conn), 64 * 5);
+    // Alone, an operation is answered though no other one comes.
+    let before = store.data().commits();
+    for n in 1..=20 {
+        queue.enqueue(&n).await.unwrap();
+        assert_eq!(store.data().commits(), before + n);
+    }
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_fails_after_it_has_written_is_undone_alone() {
+    let directory = directory();
+    let path = directory.path().join("app.db");
+    let store = open(&path).await;
+    let queue = store.queue("q").unwrap();
+    queue.enqueue(&"before").await.unwrap();
+    let conn = Connection::open(&path).unwrap();
+    // The third row of a call is refused by a rule of the application's own.
+    conn.execute_batch(
+        "CREATE TRIGGER picky BEFORE INSERT ON alkstore_jobs WHEN NEW.payload = '13'
+        BEGIN SELECT raise(ABORT, 'not this one'); END;
+        BEGIN IMMEDIATE",
+    )
+    .unwrap();
+    let before = store.data().commits();
+    let mut adding = Vec::new();
+    for n in 0..16 {
+        let queue = queue.clone();
+        adding.push(tokio::spawn(async move {
+            let bad = if n % 8 == 5 { 13 } else { 1 };
+            let jobs = [1, 2, bad].map(|payload| NewJob::new(&payload).unwrap()).into();
+            (bad == 13, queue.enqueue_many(jobs).await)
+        }));
+    }
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    conn.execute_batch("COMMIT").unwrap();
+    for task in adding {
+        let (is_bad, result) = task.await.unwrap();
+        assert_eq!(matches!(result, Err(Error::Engine { .. })), is_bad, "{result:?}");
+    }
+    assert_eq!(count(&conn), 1 + 14 * 3, "nothing of those that failed, all of the others");
+    assert_eq!(store.data().commits(), before + 1, "the others still share a commit");
     store.close().await.unwrap();
 }
 

@@ -5,6 +5,7 @@ use std::pin::Pin;
 
 use alkstore_bench::measure::Reading;
 use alkstore_bench::sqlite::{self as ours, CONCURRENT};
+use alkstore_bench::workload::{Target, Workload};
 use alkstore_sqlite::Durability;
 
 use crate::{honker, limit};
@@ -13,7 +14,7 @@ type Running = Pin<Box<dyn Future<Output = anyhow::Result<Reading>>>>;
 pub type Run = Box<dyn Fn() -> Running>;
 
 /// Who runs a workload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Who {
     Ours,
     Peer,
@@ -31,6 +32,8 @@ pub enum Bar {
     OursOf(f64, &'static str),
     /// So many times the limit.
     Limit(f64),
+    /// So much time.
+    AtMost(f64),
 }
 
 pub struct Case {
@@ -69,6 +72,20 @@ pub fn all() -> Vec<Case> {
         bars: vec![Bar::Peer(0.2)],
     });
     cases
+}
+
+/// What a million rows beside cost, and how long a claim holds the write lock: ours alone.
+pub fn alone() -> Vec<Case> {
+    let case = |workload: Workload| {
+        let bars = match workload.target {
+            Some(Target::NotBelow(part, other)) => vec![Bar::OursOf(part, other)],
+            Some(Target::Micros(most)) => vec![Bar::AtMost(most)],
+            Some(Target::PerSecond(_)) | None => vec![],
+        };
+        let name = workload.name.to_owned();
+        Case { name, runs: vec![(Who::Ours, Box::new(move || (workload.run)()))], bars }
+    };
+    ours::workloads().into_iter().map(case).collect()
 }
 
 /// What a million jobs ready cost; each contestant fills a table of its own, which takes time.

@@ -27,6 +27,12 @@ struct Args {
     /// Only workloads whose name has this in it; may be given more than once.
     #[arg(long)]
     only: Vec<String>,
+    /// Only this contestant: what a profiler is to see.
+    #[arg(long, value_enum)]
+    who: Option<cases::Who>,
+    /// Instead: what a million rows beside cost the engine, and its longest claim.
+    #[arg(long)]
+    growth: bool,
     /// Claims at a million jobs as well, once: the peer takes half a minute for a few.
     #[arg(long)]
     million: bool,
@@ -58,7 +64,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn compare(args: &Args) -> anyhow::Result<()> {
-    let mut cases = cases::all();
+    let mut cases = if args.growth { cases::alone() } else { cases::all() };
     cases.retain(|case| {
         args.only.is_empty() || args.only.iter().any(|part| case.name.contains(part.as_str()))
     });
@@ -66,7 +72,8 @@ fn compare(args: &Args) -> anyhow::Result<()> {
     let rounds = if args.quick { 1 } else { args.rounds + 1 };
     for round in 1..=rounds {
         for case in &cases {
-            for (who, run) in &case.runs {
+            let wanted = |who| args.who.is_none_or(|wanted| wanted == who);
+            for (who, run) in case.runs.iter().filter(|(who, _)| wanted(*who)) {
                 let reading = runtime()?
                     .block_on(run())
                     .with_context(|| format!("{who:?}: {}", case.name))?;

@@ -75,9 +75,10 @@ impl Readings {
                 (format!("{} peer: {other}", sign(more)), round(self.of(other, Who::Peer), 1.0))
             }
             Bar::OursOf(factor, other) => (
-                format!("{} {factor} × ours: {other}", sign(more)),
+                format!("{} {factor:.2} × ours: {other}", sign(more)),
                 round(self.of(other, Who::Ours), factor),
             ),
+            Bar::AtMost(most) => (format!("{} {most:.0}", sign(more)), vec![most; ours.len()]),
             Bar::Limit(factor) => {
                 (format!("{} {factor} × limit", sign(more)), round(limits, factor))
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use alkstore_core::{
-    Due, Headers, JobId, JobSpec, Lease, LocalName, Payload, QueueName, QueueOpts, ScheduleSpec,
+    Due, Error, Headers, JobId, JobSpec, Lease, LocalName, QueueName, QueueOpts, ScheduleSpec,
     Timestamp, ceil_millis,
 };
 use rusqlite::{CachedStatement, params};
@@ -18,6 +18,12 @@ const INSERT: &str = "INSERT INTO alkstore_jobs (queue, state, at, ready_at, pri
         unique_key, headers, payload)
     VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
 
+/// Jobs that differ in nothing but their payloads, which come as a list of strings.
+const INSERT_ALIKE: &str = "INSERT INTO alkstore_jobs (queue, state, at, ready_at, priority,
+        max_attempts, enqueued_at, visibility_ms, retry_base_ms, retention_ms, expires_at,
+        unique_key, headers, payload)
+    SELECT ?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, value FROM json_each(?13)";
+
 const HOLDER: &str = concat!(
     "SELECT id, ",
     life!(),
@@ -26,7 +32,7 @@ const HOLDER: &str = concat!(
 );
 
 #[cfg(test)]
-pub(crate) const HOT: &[&str] = &[INSERT, HOLDER];
+pub(crate) const HOT: &[&str] = &[INSERT, INSERT_ALIKE, HOLDER];
 
 /// What a queue's jobs are stamped with where nothing else is said: it goes with the name.
 fn defaults(queue: &QueueName) -> (Duration, u32, Duration) {
@@ -59,7 +65,7 @@ impl Stamps {
 }
 
 struct NewRow<'a> {
-    payload: &'a Payload,
+    payload: &'a str,
     headers: &'a Headers,
     priority: i32,
     max_attempts: Option<u32>,
@@ -68,12 +74,31 @@ struct NewRow<'a> {
     unique_key: Option<&'a LocalName>,
 }
 
+impl<'a> NewRow<'a> {
+    fn of(write: &Write<'_>, job: &'a JobSpec, payload: &'a str) -> Self {
+        let ready_at = match job.due {
+            Due::After(delay) => write.time.after(delay),
+            // Where it is past, the job became claimable with its enqueue.
+            Due::At(at) => at.as_millis().max(write.time.now),
+        };
+        Self {
+            payload,
+            headers: &job.headers,
+            priority: job.priority,
+            max_attempts: job.max_attempts,
+            ready_at,
+            expires: job.expires,
+            unique_key: job.unique_key.as_ref(),
+        }
+    }
+}
+
 fn insert(
     statement: &mut CachedStatement<'_>,
     write: &Write<'_>,
     (queue, stamps): (&QueueName, &Stamps),
     row: &NewRow<'_>,
-) -> Outcome<JobId> {
+) -> Outcome<i64> {
     let now = write.time.now;
     let values = params![
         queue.as_str(),
@@ -88,10 +113,10 @@ fn insert(
         row.expires.map(|expires| write.time.after(expires)),
         row.unique_key.map(LocalName::as_str),
         sql::headers_text(row.headers)?,
-        row.payload.as_str(),
+        row.payload,
     ];
     statement.execute(values)?;
-    Ok(JobId::stored(write.conn.last_insert_rowid()))
+    Ok(write.conn.last_insert_rowid())
 }
 
 /// The live job that holds a key; buried where the clock has made it dead.
@@ -122,6 +147,12 @@ pub(crate) fn insert_jobs(
     let stamps = Stamps::of(queue, opts);
     let now = write.time.now;
     let mut ids = Vec::with_capacity(jobs.len());
+    if let [first, _, ..] = jobs
+        && jobs.iter().all(|job| is_alike(job, first))
+        && sql::fits_list(jobs.iter().map(|job| &job.payload))
+    {
+        return insert_alike(write, (queue, &stamps), jobs);
+    }
     let (mut ready, mut soonest) = (0, None);
     let mut statement = sql::prepared(write.conn, INSERT)?;
     for job in jobs {
@@ -131,21 +162,9 @@ pub(crate) fn insert_jobs(
             ids.push(holder);
             continue;
         }
-        let ready_at = match job.due {
-            Due::After(delay) => write.time.after(delay),
-            // Where it is past, the job became claimable with its enqueue.
-            Due::At(at) => at.as_millis().max(now),
-        };
-        let row = NewRow {
-            payload: &job.payload,
-            headers: &job.headers,
-            priority: job.priority,
-            max_attempts: job.max_attempts,
-            ready_at,
-            expires: job.expires,
-            unique_key: job.unique_key.as_ref(),
-        };
-        ids.push(insert(&mut statement, write, (queue, &stamps), &row)?);
+        let row = NewRow::of(write, job, job.payload.as_str());
+        let ready_at = row.ready_at;
+        ids.push(JobId::stored(insert(&mut statement, write, (queue, &stamps), &row)?));
         if ready_at <= now {
             ready += 1;
         } else {
@@ -159,6 +178,39 @@ pub(crate) fn insert_jobs(
     Ok(ids)
 }
 
+/// Whether two jobs differ in nothing but their payloads, and neither may be there already.
+fn is_alike(a: &JobSpec, b: &JobSpec) -> bool {
+    let JobSpec { headers, priority, due, max_attempts, expires, unique_key, .. } = a;
+    unique_key.is_none()
+        && b.unique_key.is_none()
+        && (priority, due, max_attempts, expires)
+            == (&b.priority, &b.due, &b.max_attempts, &b.expires)
+        && *headers == b.headers
+}
+
+/// One statement for all of them.
+fn insert_alike(
+    write: &mut Write<'_>,
+    (queue, stamps): (&QueueName, &Stamps),
+    jobs: &[JobSpec],
+) -> Outcome<Vec<JobId>> {
+    let payloads: Vec<_> = jobs.iter().map(|job| job.payload.as_str()).collect();
+    let payloads = serde_json::to_string(&payloads).map_err(Error::from)?;
+    let row = NewRow::of(write, &jobs[0], &payloads);
+    let last = {
+        let mut statement = sql::prepared(write.conn, INSERT_ALIKE)?;
+        insert(&mut statement, write, (queue, stamps), &row)?
+    };
+    if row.ready_at <= write.time.now {
+        write.effects.wake(topic(queue), jobs.len());
+    } else {
+        write.effects.sooner(topic(queue), row.ready_at);
+    }
+    // One statement hands out ids in a row.
+    let first = last + 1 - sql::extent(jobs.len());
+    Ok((first..=last).map(JobId::stored).collect())
+}
+
 /// A schedule's job for one of its boundaries: ordinary work, ready now.
 pub(crate) fn fire(write: &mut Write<'_>, spec: &ScheduleSpec, boundary: Timestamp) -> Outcome<()> {
     let mut opts = QueueOpts::new();
@@ -167,7 +219,7 @@ pub(crate) fn fire(write: &mut Write<'_>, spec: &ScheduleSpec, boundary: Timesta
     opts.retry_base = spec.opts.retry_base;
     opts.dead_retention = spec.opts.dead_retention;
     let row = NewRow {
-        payload: &spec.payload,
+        payload: spec.payload.as_str(),
         headers: &spec.opts.headers.of_fire(&spec.name, boundary),
         priority: spec.opts.priority,
         max_attempts: None,

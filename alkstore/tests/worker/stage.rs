@@ -95,6 +95,22 @@ impl Stage {
         .await;
     }
 
+    /// As [`advancing`](Self::advancing), with time after each step for everything that waits on
+    /// the clock to come to look and to wait again.
+    pub(crate) async fn advancing_slowly(
+        &self,
+        step: Duration,
+        mut holds: impl AsyncFnMut() -> bool,
+    ) {
+        self.within(async {
+            while !holds().await {
+                self.advance(step).await;
+                self.settle().await;
+            }
+        })
+        .await;
+    }
+
     /// Moves the clock on by this much, a third of a second at a time at most, so that whoever
     /// waits in between comes to look.
     pub(crate) async fn advance_slowly(&self, by: Duration) {
