@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release -p alkstore-sqlite --example wakes            1, 10 and 60 s: 5 minutes
 //! cargo run --release -p alkstore-sqlite --example wakes -- 1 5     so many seconds
+//! ALKSTORE_WAKES_DIR=/dev/shm …                                    without a disk
 //! ```
 //!
 //! Two processes, with default settings, on many files at once, so that there are enough wakes for
@@ -30,6 +31,9 @@ const FILES: u64 = 40;
 
 /// Wakes per file and length of idleness, at least.
 const ROUNDS: u64 = 5;
+
+/// Where the files are put: in memory, the disk has no share in the figures.
+const PLACE: &str = "ALKSTORE_WAKES_DIR";
 
 const WAITS: &str = "ALKSTORE_WAKES_IN";
 
@@ -255,9 +259,11 @@ async fn main() {
     }
     let given: Vec<u64> = std::env::args().skip(1).map(|text| text.parse().unwrap()).collect();
     let lengths = if given.is_empty() { vec![1, 10, 60] } else { given };
-    // On a disk, beside what was built.
+    // On a disk, beside what was built, unless another place is named.
     let program = std::env::current_exe().unwrap();
-    let directory = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+    let place = std::env::var_os(PLACE).map(PathBuf::from);
+    let place = place.unwrap_or_else(|| program.parent().unwrap().to_owned());
+    let directory = tempfile::tempdir_in(place).unwrap();
     let mut met = true;
     for seconds in lengths {
         met &= measure(directory.path(), Duration::from_secs(seconds)).await;
