@@ -1,5 +1,10 @@
 //! Calls of one process that come at the same time go to the server together.
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by a panic"
+)]
 
 use alkstore_core::{EnqueueOpts, Error, JobFilter, NewJob, StoreExt};
 use alkstore_pg::PgStore;

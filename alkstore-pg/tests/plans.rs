@@ -1,5 +1,10 @@
 //! What the hot statements touch, whatever else lies in the table: counted by the server itself.
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by a panic"
+)]
 
 use alkstore_core::StoreExt;
 use alkstore_pg::PgStore;
