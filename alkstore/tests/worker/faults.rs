@@ -9,7 +9,7 @@ use alkstore_core::{Claimed, SettleAction, Settled, Settlement, Topic, Watch};
 use alkstore_suite::fault::{Layer, layered};
 use async_trait::async_trait;
 
-use crate::seeing::Witnessed;
+use super::seeing::Witnessed;
 use crate::stage::{Gate, Log, Run, Stage, millis, numbered, on_every_engine, secs};
 
 #[derive(Default)]
