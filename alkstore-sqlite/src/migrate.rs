@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use alkstore_core::Error;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::sql::{self, Failure, Outcome};
@@ -24,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Without it a statement whose plan looks at a bound value, as that of a limit, is compiled anew
+    // whenever it is bound again.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(conn)
 }
 
