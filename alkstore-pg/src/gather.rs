@@ -34,19 +34,19 @@ struct Waiting<R, O> {
     under_way: usize,
 }
 
+/// Answers each row, in order.
+type Run<R, O> = fn(Arc<Open>, Vec<R>) -> BoxFuture<'static, Result<Vec<O>>>;
+
 /// The calls of one kind that wait for each other.
 pub(crate) struct Gather<R, O> {
     waiting: Mutex<Waiting<R, O>>,
-    run: fn(Arc<Open>, Vec<R>) -> BoxFuture<'static, Result<Vec<O>>>,
+    run: Run<R, O>,
     of: fn(&Open) -> &Self,
 }
 
 impl<R: Row, O: Send + 'static> Gather<R, O> {
     /// `run` answers each row, in order; `of` is where this is kept.
-    pub(crate) fn new(
-        run: fn(Arc<Open>, Vec<R>) -> BoxFuture<'static, Result<Vec<O>>>,
-        of: fn(&Open) -> &Self,
-    ) -> Self {
+    pub(crate) fn new(run: Run<R, O>, of: fn(&Open) -> &Self) -> Self {
         Self { waiting: Mutex::new(Waiting { calls: VecDeque::new(), under_way: 0 }), run, of }
     }
 

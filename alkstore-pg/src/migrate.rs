@@ -15,6 +15,7 @@ use crate::tx;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The schema that this version writes and reads.
+#[expect(clippy::cast_possible_wrap, reason = "a handful of steps")]
 const VERSION: i64 = STEPS.len() as i64;
 
 /// What leads from each version to the next; the first from nothing.

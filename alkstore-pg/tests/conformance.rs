@@ -1,4 +1,5 @@
 //! Every row of the suite on the Postgres engine.
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
 
 #[path = "support/bouncer.rs"]
 mod bouncer;

@@ -384,14 +384,12 @@ async fn a_commit_of_an_aborted_transaction_is_an_error() {
 async fn a_server_that_is_down_is_unavailable_at_open() {
     let f = Fixture::new().await;
     f.proxy.set(Wire::Cut);
-    let began = instant();
-    let opening = f.builder().lock_timeout(Duration::from_secs(2)).connect();
+    let opening = f.builder().connect();
     let error = unavailable(within(LONG, opening).await);
-    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     assert!(!error.contains("password"), "{error}");
     // Nobody listens there at all.
     let url = f.cluster.url_as("postgres", 1);
-    let opening = PgStore::builder(&url).lock_timeout(Duration::from_secs(1)).connect();
+    let opening = PgStore::builder(&url).operation_timeout(Duration::from_secs(1)).connect();
     unavailable(within(LONG, opening).await);
     f.proxy.set(Wire::Sound);
     works_again(&f.open().await).await;

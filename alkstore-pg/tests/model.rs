@@ -1,7 +1,12 @@
 //! The Postgres engine against the model of the contract.
 //!
 //! `ALKSTORE_CASES` says how many sequences are run.
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by a panic"
+)]
 
 #[path = "support/bouncer.rs"]
 mod bouncer;

@@ -286,7 +286,11 @@ async fn a_wake_that_nobody_took_goes_to_the_next() {
         waiting[0].abort();
         let [first, second] = waiting;
         let found = match first.await {
-            Ok(job) => job.id(),
+            Ok(job) => {
+                second.abort();
+                assert!(second.await.unwrap_err().is_cancelled());
+                job.id()
+            }
             Err(_) => id(second).await,
         };
         assert_eq!(found, added);

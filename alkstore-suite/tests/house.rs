@@ -154,7 +154,9 @@ fn an_engine_that_is_disabled_brings_no_driver() {
         (&["--no-default-features"][..], &[][..]),
         (&["--no-default-features", "--features", "mem"], &["alkstore-mem"]),
         (&["--no-default-features", "--features", "sqlite"], &["alkstore-sqlite"]),
-        (&[], &["alkstore-mem", "alkstore-sqlite"]),
+        (&["--no-default-features", "--features", "postgres"], &["alkstore-pg"]),
+        (&["--no-default-features", "--features", "metrics,worker"], &[]),
+        (&[], &["alkstore-mem", "alkstore-pg", "alkstore-sqlite"]),
     ] {
         let brought = brings(features);
         for engine in ENGINES {
@@ -164,11 +166,17 @@ fn an_engine_that_is_disabled_brings_no_driver() {
                 "{features:?} {engine}"
             );
         }
-        let sqlite = engines.contains(&"alkstore-sqlite");
         for driver in DRIVERS {
-            let expected = sqlite && ["rusqlite", "libsqlite3-sys"].contains(&driver);
+            let expected = match driver {
+                "rusqlite" | "libsqlite3-sys" => engines.contains(&"alkstore-sqlite"),
+                "sqlx" | "sqlx-core" => engines.contains(&"alkstore-pg"),
+                _ => false,
+            };
             assert_eq!(brought.contains(driver), expected, "{features:?} {driver}");
         }
+        // What tells of the store isn't there unless it is asked for.
+        let asked = features.last().is_some_and(|features| features.contains("metrics"));
+        assert_eq!(brought.contains("metrics"), asked, "{features:?} metrics");
     }
 }
 

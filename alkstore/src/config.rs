@@ -61,12 +61,40 @@ pub struct StoreConfig {
     /// deserialized. Default: full.
     #[serde(default)]
     pub synchronous: Option<Synchronous>,
+    /// The schema that holds the store, for `postgres:` only. Default: `alkstore`.
+    #[serde(default)]
+    pub schema: Option<String>,
+    /// How many connections the store holds at most, beside the one that listens; for
+    /// `postgres:` only. Default: 10.
+    #[serde(default)]
+    pub max_connections: Option<u32>,
+    /// How long the server may take to answer before its connection is given up, for `postgres:`
+    /// only. Default: 30 s. A text where it is deserialized.
+    #[serde(default, deserialize_with = "duration")]
+    pub operation_timeout: Option<Duration>,
+    /// Whether a pooler stands before the server that lends its connections for a transaction
+    /// each, for `postgres:` only. Default: no.
+    #[serde(default)]
+    pub pooled: Option<bool>,
+    /// Where the store listens, if not where it works: past a pooler. For `postgres:` only.
+    #[serde(default)]
+    pub listen_url: Option<String>,
 }
 
 impl StoreConfig {
     /// A configuration that says no more than its URL.
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), payload_limit: None, lock_timeout: None, synchronous: None }
+        Self {
+            url: url.into(),
+            payload_limit: None,
+            lock_timeout: None,
+            synchronous: None,
+            schema: None,
+            max_connections: None,
+            operation_timeout: None,
+            pooled: None,
+            listen_url: None,
+        }
     }
 
     /// What the variable `ALKSTORE_URL` of the environment says: the URL, with the options as its
@@ -118,11 +146,47 @@ impl StoreConfig {
         self.synchronous = Some(synchronous);
         self
     }
+
+    /// The schema that holds the store.
+    #[must_use]
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.schema = Some(schema.into());
+        self
+    }
+
+    /// How many connections the store holds at most, beside the one that listens.
+    #[must_use]
+    pub fn max_connections(mut self, connections: u32) -> Self {
+        self.max_connections = Some(connections);
+        self
+    }
+
+    /// How long the server may take to answer before its connection is given up.
+    #[must_use]
+    pub fn operation_timeout(mut self, timeout: Duration) -> Self {
+        self.operation_timeout = Some(timeout);
+        self
+    }
+
+    /// Whether a pooler stands before the server that lends its connections for a transaction
+    /// each.
+    #[must_use]
+    pub fn pooled(mut self, pooled: bool) -> Self {
+        self.pooled = Some(pooled);
+        self
+    }
+
+    /// Where the store listens, if not where it works: past a pooler.
+    #[must_use]
+    pub fn listen_url(mut self, url: impl Into<String>) -> Self {
+        self.listen_url = Some(url.into());
+        self
+    }
 }
 
 impl StoreConfig {
     /// The options that are given beside the URL, with their values.
-    #[cfg(any(feature = "mem", feature = "sqlite-unbundled"))]
+    #[cfg(any(feature = "mem", feature = "postgres", feature = "sqlite-unbundled"))]
     fn given(&self) -> impl Iterator<Item = (&'static str, String)> {
         fn shown<T: fmt::Debug>(value: &Option<T>) -> Option<String> {
             value.as_ref().map(|value| format!("{value:?}"))
@@ -131,17 +195,22 @@ impl StoreConfig {
             ("payload_limit", shown(&self.payload_limit)),
             ("lock_timeout", shown(&self.lock_timeout)),
             ("synchronous", shown(&self.synchronous)),
+            ("schema", self.schema.clone()),
+            ("max_connections", shown(&self.max_connections)),
+            ("operation_timeout", shown(&self.operation_timeout)),
+            ("pooled", shown(&self.pooled)),
+            ("listen_url", self.listen_url.as_deref().map(masked)),
         ];
         options.into_iter().filter_map(|(name, value)| Some((name, value?)))
     }
 
     /// Refuses the options that an engine hasn't.
-    #[cfg(any(feature = "mem", feature = "sqlite-unbundled"))]
+    #[cfg(any(feature = "mem", feature = "postgres", feature = "sqlite-unbundled"))]
     pub(crate) fn only(&self, engine: &str, known: &[&str]) -> Result<()> {
         match self.given().find(|(name, _)| !known.contains(name)) {
             None => Ok(()),
             Some((name, value)) => {
-                let listed = crate::params::Params::listed(known);
+                let listed = crate::url::listed(known);
                 let expected = format!("nothing: {engine:?} has {listed}");
                 Err(Error::invalid_argument(name, value, expected))
             }
@@ -156,6 +225,11 @@ impl fmt::Debug for StoreConfig {
             .field("payload_limit", &self.payload_limit)
             .field("lock_timeout", &self.lock_timeout)
             .field("synchronous", &self.synchronous)
+            .field("schema", &self.schema)
+            .field("max_connections", &self.max_connections)
+            .field("operation_timeout", &self.operation_timeout)
+            .field("pooled", &self.pooled)
+            .field("listen_url", &self.listen_url.as_deref().map(masked))
             .finish()
     }
 }

@@ -32,33 +32,47 @@
 //! | URL | Feature | |
 //! |---|---|---|
 //! | `memory:` | `mem`, by default | in this process only, gone when it ends: for tests and for trying out |
-//!
 //! | `sqlite:app.db` | `sqlite`, by default | in a file, for all processes of one machine: what returned `Ok` is on the disk |
+//! | `postgres://host/db` | `postgres`, by default | in a schema of a database, for any number of hosts |
 //!
-//! Both take the parameters `payload_limit` (bytes of one payload, 1048576 by default) and
+//! All take the parameters `payload_limit` (bytes of one payload, 1048576 by default) and
 //! `lock_timeout` (how long a call waits for somebody else's transaction, 5 s by default):
 //! `memory:?payload_limit=2097152&lock_timeout=500ms`. `sqlite:` has `synchronous` beside them:
 //! `full`, the default, or `normal`, which is faster and may lose the last commits when the power
-//! fails. [`StoreConfig`] has them as fields.
+//! fails. `postgres:` has `schema` (`alkstore`), `max_connections` (10, and one that listens),
+//! `operation_timeout` (30 s), `pooled` and `listen_url`, and passes `sslmode` and its like on to
+//! the driver. [`StoreConfig`] has them as fields.
 //!
 //! What follows `sqlite:` is the path, relative or absolute, and percent-encoded where a `?` or a
 //! `%` belongs to it: `sqlite:/var/lib/app.db?synchronous=normal`. The application's own tables
 //! may be in the same file: [`SqliteTx`] runs SQL in the store's transaction, and
 //! [`SqliteStore::attach`] takes part in one of the application's.
 //!
+//! A Postgres store lives in a schema of its own, beside the application's tables: [`PgTx`] gives
+//! the connection of the store's transaction, and [`PgStore::attach`] takes part in one of the
+//! application's. TLS is a feature: `postgres-rustls-ring` or `postgres-rustls-aws-lc`.
+//!
 //! The feature `sqlite` compiles SQLite in; `sqlite-unbundled` alone links the system's library,
 //! which has to be 3.51.3 or newer.
 
 mod config;
-#[cfg(all(doctest, feature = "sqlite-unbundled", feature = "testing", feature = "worker"))]
+#[cfg(all(
+    doctest,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "testing",
+    feature = "worker"
+))]
 mod guide;
 #[cfg(feature = "mem")]
 mod memory;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod open;
-#[cfg(any(feature = "mem", feature = "sqlite-unbundled"))]
+#[cfg(any(feature = "mem", feature = "postgres", feature = "sqlite-unbundled"))]
 mod params;
+#[cfg(feature = "postgres")]
+mod postgres;
 pub mod prelude;
 #[cfg(feature = "sqlite-unbundled")]
 mod sqlite;
@@ -81,6 +95,8 @@ pub use alkstore_core::{
 };
 #[cfg(feature = "mem")]
 pub use alkstore_mem::MemStore;
+#[cfg(feature = "postgres")]
+pub use alkstore_pg::{PgStore, PgTx, sqlx};
 #[cfg(feature = "sqlite-unbundled")]
 pub use alkstore_sqlite::{SqliteAttached, SqliteStore, SqliteTx, rusqlite};
 

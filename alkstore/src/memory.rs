@@ -7,7 +7,7 @@ use alkstore_mem::MemStore;
 
 use crate::StoreConfig;
 use crate::params::{Params, at_least_one};
-use crate::url::masked;
+use crate::url::{listed, masked};
 
 const PARAMETERS: [&str; 2] = ["payload_limit", "lock_timeout"];
 
@@ -18,7 +18,7 @@ pub(crate) fn open(config: &StoreConfig) -> Result<Arc<dyn Store>> {
         return Err(Error::invalid_argument(
             "url",
             masked(&config.url),
-            format!("\"memory:\" alone or with parameters, {}", Params::listed(&PARAMETERS)),
+            format!("\"memory:\" alone or with parameters, {}", listed(&PARAMETERS)),
         ));
     }
     config.only("memory:", &PARAMETERS)?;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use alkstore_core::{Error, Result, Store};
 
 use crate::StoreConfig;
-use crate::url::masked;
+use crate::url::{listed, masked};
 
-/// Opens the store that a URL names: `memory:` is a store of its own, in this process, and
-/// `sqlite:app.db` the one in that file, which is made where it isn't there yet.
+/// Opens the store that a URL names: `memory:` is a store of its own, in this process, `sqlite:app.db`
+/// the one in that file, and `postgres://host/db` the one in a schema of that database; both are made
+/// where they aren't there yet.
 ///
 /// # Errors
 ///
@@ -57,23 +58,34 @@ pub async fn open_with(config: StoreConfig) -> Result<Arc<dyn Store>> {
         "sqlite" => crate::sqlite::open(&config).await,
         #[cfg(not(feature = "sqlite-unbundled"))]
         "sqlite" => Err(no_engine(&config.url, "; the SQLite engine's feature is disabled")),
-        "postgres" | "postgresql" => Err(no_engine(&config.url, "; it has no Postgres engine")),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => crate::postgres::open(&config).await,
+        #[cfg(not(feature = "postgres"))]
+        "postgres" | "postgresql" => {
+            Err(no_engine(&config.url, "; the Postgres engine's feature is disabled"))
+        }
         _ => Err(no_engine(&config.url, "")),
     }
 }
 
 fn no_engine(url: &str, why: &str) -> Error {
-    const ENGINES: &str = match (cfg!(feature = "mem"), cfg!(feature = "sqlite-unbundled")) {
-        (true, true) => "\"memory:\" or \"sqlite:app.db\"",
-        (true, false) => "\"memory:\"",
-        (false, true) => "\"sqlite:app.db\"",
-        (false, false) => "none, enable the feature \"mem\" or \"sqlite\"",
+    let engines: Vec<_> = [
+        (cfg!(feature = "mem"), "memory:"),
+        (cfg!(feature = "sqlite-unbundled"), "sqlite:app.db"),
+        (cfg!(feature = "postgres"), "postgres://host/db"),
+    ]
+    .into_iter()
+    .filter_map(|(enabled, url)| enabled.then_some(url))
+    .collect();
+    let engines = match engines[..] {
+        [] => "none, enable the feature \"mem\", \"sqlite\" or \"postgres\"".to_owned(),
+        _ => listed(&engines),
     };
-    let expected = format!("the URL of an engine that this build of alkstore has: {ENGINES}{why}");
+    let expected = format!("the URL of an engine that this build of alkstore has: {engines}{why}");
     Error::invalid_argument("url", masked(url), expected)
 }
 
-#[cfg(all(test, not(all(feature = "mem", feature = "sqlite-unbundled"))))]
+#[cfg(all(test, not(all(feature = "mem", feature = "postgres", feature = "sqlite-unbundled"))))]
 mod tests {
     use super::*;
 
@@ -97,16 +109,25 @@ mod tests {
         assert!(error.contains("the SQLite engine's feature is disabled"), "{error}");
     }
 
+    #[cfg(not(feature = "postgres"))]
+    #[tokio::test]
+    async fn a_disabled_postgres_engine_is_named() {
+        let error = refusal("postgres://ada:s3cret@db/app").await;
+        assert!(error.contains(r#"invalid argument url: "postgres://ada:***@db/app""#), "{error}");
+        assert!(error.contains("the Postgres engine's feature is disabled"), "{error}");
+    }
+
     #[tokio::test]
     async fn what_is_left_is_listed() {
-        let left = if cfg!(feature = "mem") {
-            r#"has: "memory:""#
-        } else if cfg!(feature = "sqlite-unbundled") {
-            r#"has: "sqlite:app.db""#
-        } else {
-            r#"has: none, enable the feature "mem" or "sqlite""#
-        };
         let error = refusal("redis:").await;
-        assert!(error.ends_with(left), "{error}");
+        for (enabled, url) in [
+            (cfg!(feature = "mem"), r#""memory:""#),
+            (cfg!(feature = "sqlite-unbundled"), r#""sqlite:app.db""#),
+            (cfg!(feature = "postgres"), r#""postgres://host/db""#),
+        ] {
+            assert_eq!(error.contains(url), enabled, "{error}");
+        }
+        let none = !error.contains(r#"has: ""#);
+        assert_eq!(error.contains(r#"none, enable the feature "mem""#), none, "{error}");
     }
 }

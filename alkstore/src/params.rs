@@ -6,6 +6,8 @@ use std::time::Duration;
 use alkstore_core::{Error, Result};
 use percent_encoding::percent_decode_str;
 
+use crate::url::{listed, masked_value};
+
 #[cfg(feature = "sqlite-unbundled")]
 use crate::Synchronous;
 
@@ -21,24 +23,18 @@ impl Params {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let name = decoded("parameter", name)?;
             let Some(known) = known.iter().copied().find(|known| *known == name) else {
-                let expected = format!("a parameter that {engine:?} has, {}", Self::listed(known));
+                let expected = format!("a parameter that {engine:?} has, {}", listed(known));
                 return Err(Error::invalid_argument("parameter", name, expected));
             };
-            if params.insert(known, decoded(known, value)?).is_some() {
+            let Ok(value) = percent_decode_str(value).decode_utf8() else {
+                let value = masked_value(known, value);
+                return Err(Error::invalid_argument(known, value, "percent-encoded UTF-8"));
+            };
+            if params.insert(known, value.into_owned()).is_some() {
                 return Err(Error::invalid_argument("parameter", name, "each parameter once"));
             }
         }
         Ok(Self(params))
-    }
-
-    pub(crate) fn listed(known: &[&str]) -> String {
-        let quoted: Vec<_> = known.iter().map(|name| format!("{name:?}")).collect();
-        match quoted.split_last() {
-            Some((last, others)) if !others.is_empty() => {
-                format!("{} or {last}", others.join(", "))
-            }
-            _ => quoted.concat(),
-        }
     }
 
     /// What the URL says of an option, or else the configuration.
@@ -51,7 +47,7 @@ impl Params {
         let Some(text) = self.0.get(name) else { return Ok(given) };
         if given.is_some() {
             let expected = "it in the URL or beside it, not both";
-            return Err(Error::invalid_argument(name, text, expected));
+            return Err(Error::invalid_argument(name, masked_value(name, text), expected));
         }
         read(name, text).map(Some)
     }
@@ -75,6 +71,25 @@ impl Params {
         })
     }
 
+    #[cfg(feature = "postgres")]
+    pub(crate) fn text(_: &'static str, text: &str) -> Result<String> {
+        Ok(text.to_owned())
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn count(name: &'static str, text: &str) -> Result<u32> {
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        match text.parse() {
+            Ok(count) if digits => at_least_one(name, count),
+            _ => Err(Error::invalid_argument(name, text, "a whole number, for instance 8")),
+        }
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn yes_or_no(name: &'static str, text: &str) -> Result<bool> {
+        text.parse().map_err(|_| Error::invalid_argument(name, text, "\"true\" or \"false\""))
+    }
+
     #[cfg(feature = "sqlite-unbundled")]
     pub(crate) fn synchronous(name: &'static str, text: &str) -> Result<Synchronous> {
         match text {
@@ -85,11 +100,11 @@ impl Params {
     }
 }
 
-pub(crate) fn at_least_one(name: &'static str, size: usize) -> Result<usize> {
-    match size {
-        0 => Err(Error::invalid_argument(name, 0, "at least 1")),
-        _ => Ok(size),
+pub(crate) fn at_least_one<T: Default + PartialEq>(name: &'static str, number: T) -> Result<T> {
+    if number == T::default() {
+        return Err(Error::invalid_argument(name, 0, "at least 1"));
     }
+    Ok(number)
 }
 
 pub(crate) fn decoded(argument: &'static str, text: &str) -> Result<String> {

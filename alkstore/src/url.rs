@@ -5,6 +5,15 @@ use percent_encoding::percent_decode_str;
 /// What stands for a secret.
 const MASK: &str = "***";
 
+/// Texts as an error lists them: quoted, the last after an "or".
+pub(crate) fn listed(texts: &[&str]) -> String {
+    let quoted: Vec<_> = texts.iter().map(|text| format!("{text:?}")).collect();
+    match quoted.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => quoted.concat(),
+    }
+}
+
 /// Parts of a parameter's name that tell a secret.
 const SECRET_NAMES: [&str; 4] = ["pass", "pwd", "secret", "token"];
 
@@ -16,6 +25,13 @@ const LOCAL_SCHEMES: [&str; 2] = ["memory:", "sqlite:"];
 pub(crate) fn masked(url: &str) -> String {
     let masked = mask_user_info(url);
     masked.split_inclusive(['?', '&', ';', ' ']).map(mask_parameter).collect()
+}
+
+/// A parameter's value with its passwords masked: all of it where the name tells a secret.
+#[cfg(any(feature = "mem", feature = "postgres", feature = "sqlite-unbundled"))]
+pub(crate) fn masked_value(name: &str, value: &str) -> String {
+    let masked = masked(&format!("{name}={value}"));
+    masked.split_once('=').map_or(String::new(), |(_, value)| value.to_owned())
 }
 
 /// Masks from the first colon to the last `@`: a password may hold anything, unescaped by mistake.
@@ -40,7 +56,10 @@ fn mask_parameter(piece: &str) -> String {
     // As the engine will read it.
     let lower = percent_decode_str(name).decode_utf8_lossy().to_lowercase();
     if !SECRET_NAMES.iter().any(|secret| lower.contains(secret)) {
-        return piece.to_owned();
+        // The value may be a URL with a password of its own.
+        let decoded = percent_decode_str(value).decode_utf8_lossy();
+        let hides = decoded != value && decoded.contains('@');
+        return if hides { format!("{name}={}", masked(&decoded)) } else { piece.to_owned() };
     }
     let end = value.trim_start_matches(|c| !matches!(c, '?' | '&' | ';' | ' '));
     format!("{name}={MASK}{end}")
@@ -63,6 +82,10 @@ mod tests {
             ),
             ("postgres://db:5432/app?schema=jobs", "postgres://db:5432/app?schema=jobs"),
             ("postgres://db/app?p%61ssword=s3cret", "postgres://db/app?p%61ssword=***"),
+            (
+                "postgres://db/app?listen_url=postgres%3A%2F%2Fada%3As3cret%40db",
+                "postgres://db/app?listen_url=postgres://ada:***@db",
+            ),
             ("memory:?lock_timeout=5s", "memory:?lock_timeout=5s"),
             ("sqlite:a:b@c.db", "sqlite:a:b@c.db"),
         ] {

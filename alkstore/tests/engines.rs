@@ -123,6 +123,10 @@ async fn the_same_program_prints_the_same_on_every_engine() {
     }
 }
 
+/// What the example prints.
+const EXPECTED: &str = "sold \"lamp\" as number 1\nsold \"rug\" as number 2\n\
+                        packed \"lamp\", attempt 1\npacked \"rug\", attempt 1\nleft over: 0\n";
+
 #[tokio::test]
 async fn the_example_prints_the_same_by_another_configuration() {
     let (directory, mut printed) = (tempfile::tempdir().unwrap(), Vec::new());
@@ -135,9 +139,33 @@ async fn the_example_prints_the_same_by_another_configuration() {
         printed.push(example::run(config.clone()).await.unwrap());
         printed.push(example::run(config).await.unwrap());
     }
-    let expected = "sold \"lamp\" as number 1\nsold \"rug\" as number 2\n\
-                    packed \"lamp\", attempt 1\npacked \"rug\", attempt 1\nleft over: 0\n";
-    assert_eq!(printed, vec![expected; 2 * example::FILES.len()]);
+    assert_eq!(printed, vec![EXPECTED; 2 * example::FILES.len()]);
     let missing = example::read("no/such.toml".as_ref()).unwrap_err();
     assert_eq!(missing.to_string(), "no/such.toml");
+}
+
+#[cfg(feature = "postgres")]
+mod needs_postgres {
+    use alkstore_suite::pg::Cluster;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_same_program_prints_the_same_on_postgres() {
+        let config = StoreConfig::new(Cluster::shared().url());
+        let config = config.schema(Cluster::shared().fresh_schema());
+        let memory = program(alkstore::open("memory:").await.unwrap()).await.unwrap();
+        let postgres = program(alkstore::open_with(config).await.unwrap()).await.unwrap();
+        assert_eq!(memory, postgres);
+    }
+
+    #[tokio::test]
+    async fn the_example_prints_the_same_by_a_third_configuration() {
+        let mut config = example::read(&example::beside("postgres.toml")).unwrap();
+        config.store.url = Cluster::shared().url();
+        config.store.schema = Some(Cluster::shared().fresh_schema());
+        // Once more, on what is there by now.
+        assert_eq!(example::run(config.clone()).await.unwrap(), EXPECTED);
+        assert_eq!(example::run(config).await.unwrap(), EXPECTED);
+    }
 }

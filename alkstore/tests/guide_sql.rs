@@ -64,3 +64,42 @@ async fn the_statements_for_sqlite_read_what_is_there() {
     assert_eq!(rows(&db, "SELECT * FROM inbox"), expected);
     store.close().await.unwrap();
 }
+
+#[cfg(feature = "postgres")]
+mod needs_postgres {
+    use alkstore::sqlx::{self, Connection, Executor, PgConnection, Row};
+    use alkstore::{JobFilter, Offset};
+    use alkstore_suite::pg::Cluster;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_statements_for_postgres_take_part() {
+        let url = Cluster::shared().url();
+        // The page speaks of the schema that a store has by default.
+        let store = alkstore::open(&url).await.unwrap();
+        let mut bell = store.listen("bell").await.unwrap();
+        let mut db = PgConnection::connect(&url).await.unwrap();
+        let mut rows = Vec::new();
+        for block in blocks("Postgres") {
+            rows = db.fetch_all(sqlx::raw_sql(block)).await.expect(block);
+        }
+        let waiting: (String, i64) = (rows[0].get(0), rows[0].get(1));
+        assert_eq!((rows.len(), waiting), (1, ("emails".to_owned(), 1)));
+
+        let jobs = store.queue("emails").unwrap().jobs(JobFilter::new()).await.unwrap();
+        let payloads: Vec<_> = jobs.iter().map(|job| job.payload.as_str()).collect();
+        assert_eq!(payloads, [r#"{"to": "ada"}"#, r#"{"to": "grace"}"#]);
+        assert_eq!(jobs[1].unique_key.as_deref(), Some("welcome-7"));
+        assert!(
+            jobs[1].headers.get("traceparent").is_some() && jobs[1].ready_at > jobs[0].ready_at
+        );
+        let orders = store.stream("orders").unwrap();
+        let events = orders.read(Offset::START, 9).await.unwrap();
+        let payloads: Vec<_> = events.iter().map(|event| event.payload.as_str()).collect();
+        assert_eq!(payloads, [r#"{"order": 7}"#, r#"{"order" : 7, "paid" : true}"#]);
+        let message = bell.recv().await.unwrap().unwrap();
+        assert_eq!(message.payload.as_str(), r#""look again""#);
+        store.close().await.unwrap();
+    }
+}

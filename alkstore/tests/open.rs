@@ -83,7 +83,11 @@ async fn the_lock_timeout_of_url_and_configuration_is_how_long_a_call_waits() {
 
 #[tokio::test]
 async fn a_text_that_names_no_engine_says_which_there_are() {
-    let engines = "an engine that this build of alkstore has: \"memory:\" or \"sqlite:app.db\"";
+    let engines = if cfg!(feature = "postgres") {
+        "that this build of alkstore has: \"memory:\", \"sqlite:app.db\" or \"postgres://host/db\""
+    } else {
+        "that this build of alkstore has: \"memory:\" or \"sqlite:app.db\""
+    };
     for text in [
         "",
         "memory",
@@ -99,9 +103,10 @@ async fn a_text_that_names_no_engine_says_which_there_are() {
     }
 }
 
+#[cfg(not(feature = "postgres"))]
 #[tokio::test]
 async fn an_engine_that_the_build_lacks_is_named() {
-    let no_postgres = "\"memory:\" or \"sqlite:app.db\"; it has no Postgres engine";
+    let no_postgres = "\"memory:\" or \"sqlite:app.db\"; the Postgres engine's feature is disabled";
     for url in ["postgres://db/app?schema=jobs", "postgresql://ada@db:5432/app", "postgres:"] {
         assert_refused(url, "url", url, no_postgres).await;
     }
@@ -232,7 +237,7 @@ fn a_wrong_configuration_says_what_is_wrong() {
     for (json, part) in [
         (
             r#"{"url": "memory:", "payload_limt": 1}"#,
-            "unknown field `payload_limt`, expected one of `url`, `payload_limit`, `lock_timeout`, `synchronous`",
+            "unknown field `payload_limt`, expected one of `url`, `payload_limit`, `lock_timeout`, `synchronous`, `schema`, `max_connections`, `operation_timeout`, `pooled`, `listen_url`",
         ),
         (
             r#"{"url": "sqlite:app.db", "synchronous": "off"}"#,

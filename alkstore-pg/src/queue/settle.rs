@@ -15,6 +15,15 @@ use crate::store::Open;
 
 const SETTLE: &str = "SELECT outcome, at FROM {s}.settle_jobs($1, $2, $3, $4, $5, $6, $7)";
 
+/// One ack, as most settlements are. It finds no row where the claim is lost or somebody has the
+/// job locked.
+const ACK: &str = "DELETE FROM {s}.jobs d WHERE d.id = (
+        SELECT j.id FROM {s}.jobs j
+        WHERE j.id = $1 AND j.queue = $2 AND j.token = $3 AND j.state IN (2, 3)
+            AND j.at > {s}.now_ms()
+        FOR UPDATE SKIP LOCKED)
+    RETURNING 1";
+
 /// What became of one settlement.
 pub(crate) type Answer = Option<Result<Settled>>;
 
@@ -45,12 +54,18 @@ fn answer(item: &Settlement, row: &PgRow) -> Outcome<Answer> {
 }
 
 /// Settles claims, each for itself. Where it doesn't wait, those that somebody has locked have no
-/// answer.
+/// answer, and one that is alone has none either where its claim is lost.
 pub(super) async fn settle_jobs(
     sql: &mut Sql<'_>,
     items: &[Settlement],
     wait: bool,
 ) -> Outcome<Vec<Answer>> {
+    if let ([Settlement { claim, action: SettleAction::Ack }], false) = (items, wait) {
+        let statement =
+            sql.query(ACK).bind(claim.id.get()).bind(claim.queue.as_str()).bind(claim.token.get());
+        let acked = sql.first(statement).await?.is_some();
+        return Ok(vec![acked.then_some(Ok(Settled::Gone))]);
+    }
     let (mut ids, mut queues, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
     let (mut actions, mut errors, mut millis) = (Vec::new(), Vec::new(), Vec::new());
     for Settlement { claim, action: asked } in items {

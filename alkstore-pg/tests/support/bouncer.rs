@@ -1,4 +1,5 @@
 //! A pooler in front of the cluster that lends a server's connection for a transaction.
+#![allow(clippy::expect_used, clippy::panic, reason = "without it there is no test")]
 
 use std::fs;
 use std::net::TcpStream;

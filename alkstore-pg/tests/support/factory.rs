@@ -1,4 +1,5 @@
 //! The Postgres engine as a column of the suite: a schema of the process's cluster for each row.
+#![allow(clippy::expect_used, clippy::panic, reason = "without it there is no test")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};

@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! cargo run --example engines                         # the configurations beside this file
-//! cargo run --example engines -- FILE.toml …          # others
+//! cargo run --example engines -- FILE.toml …          # others, for instance postgres.toml
 //! ALKSTORE_URL=sqlite:app.db cargo run --example engines
 //! ```
 //!
@@ -17,7 +17,7 @@ use alkstore::prelude::*;
 use anyhow::Context;
 use serde::Deserialize;
 
-/// The configurations that lie beside this file.
+/// The configurations beside this file that need no server. There is one for Postgres as well.
 pub(crate) const FILES: [&str; 2] = ["memory.toml", "sqlite.toml"];
 
 /// An application's own configuration, with a table for the store.

@@ -9,7 +9,7 @@ use alkstore_core::{Claimed, SettleAction, Settled, Settlement, Topic, Watch};
 use alkstore_suite::fault::{Layer, layered};
 use async_trait::async_trait;
 
-use crate::seeing::Witnessed;
+use super::seeing::Witnessed;
 use crate::stage::{Gate, Log, Run, Stage, millis, numbered, on_every_engine, secs};
 
 #[derive(Default)]
@@ -193,8 +193,8 @@ async fn a_heartbeat_that_fails_is_repeated_before_the_claim_lapses() {
         stage.settle().await;
         stage.advance(secs(10)).await;
         stage.advancing(millis(50), async || layer.left() == 0).await;
-        for _ in 0..6 {
-            stage.advance(secs(5)).await;
+        for _ in 0..15 {
+            stage.advance(secs(2)).await;
             stage.settle().await;
         }
         let job = stage.job("q", id).await.unwrap();

@@ -1,4 +1,4 @@
-//! The worker runtime, on every engine.
+//! The worker runtime on the engines that need no server.
 
 #![allow(
     clippy::expect_used,
@@ -23,6 +23,7 @@ mod memory;
 mod building;
 mod claiming;
 mod faults;
+mod idle;
 mod keeping;
 mod load;
 mod outboxes;
@@ -31,3 +32,11 @@ mod seeing;
 mod side;
 mod stage;
 mod stopping;
+
+use std::sync::Arc;
+
+use alkstore_suite::StoreFactory;
+
+fn engines() -> Vec<(&'static str, Arc<dyn StoreFactory>)> {
+    vec![("memory", Arc::new(memory::MemFactory)), ("SQLite", Arc::new(factory::SqliteFactory))]
+}

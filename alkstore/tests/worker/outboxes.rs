@@ -149,7 +149,7 @@ async fn a_delivery_that_takes_too_long_counts_as_failed() {
         let run = Run::start(Worker::builder(&stage.store).outbox_with("o", opts, deliver));
         stage.until(async || gate.inside() == 1).await;
         stage.settle().await;
-        stage.advance(secs(5)).await;
+        stage.advancing_slowly(secs(5), async || gate.dropped() == 1).await;
         let failed = async || outbox.get_job(id).await.unwrap().unwrap().last_error.is_some();
         stage.until(failed).await;
         let error = outbox.get_job(id).await.unwrap().unwrap().last_error.unwrap();

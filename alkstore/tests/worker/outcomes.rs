@@ -168,7 +168,7 @@ async fn a_handler_that_takes_too_long_is_dropped_and_counts_as_failed() {
         stage.advance(secs(9)).await;
         stage.settle().await;
         assert_eq!(gate.inside(), 1, "its time isn't over");
-        stage.advance(secs(1)).await;
+        stage.advancing_slowly(secs(1), async || gate.dropped() == 1).await;
         let record = stage.settled("q", id).await.unwrap();
         assert_eq!(gate.dropped(), 1);
         assert_eq!(record.last_error.unwrap(), "the handler timed out after 10s");

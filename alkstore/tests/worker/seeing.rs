@@ -201,7 +201,7 @@ mod metrics {
     use alkstore::prelude::*;
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
-    use crate::stage::{Gate, Run, Stage, millis, on_every_engine, secs};
+    use crate::stage::{Gate, Log, Run, Stage, on_every_engine, secs};
 
     /// Everything recorded so far, by name and labels. Of a histogram, the number of values.
     fn readings(recorder: &metrics_util::debugging::Snapshotter) -> BTreeMap<String, f64> {
@@ -225,7 +225,8 @@ mod metrics {
 
     async fn scenario(stage: &Stage) {
         let store = observed(&stage.store);
-        let queue = store.queue("q").unwrap();
+        let opts = QueueOpts::new().visibility_timeout(secs(30));
+        let queue = store.queue_with("q", opts).unwrap();
         queue.enqueue(&"done").await.unwrap();
         queue.enqueue(&"discard").await.unwrap();
         let mut tx = store.begin_tx().await.unwrap();
@@ -242,14 +243,17 @@ mod metrics {
         }
         events.consumer("c").unwrap().save_offset(Offset::START).await.unwrap();
         store.schedule("tick", "@every 1m", "q", &"done", ScheduleOpts::new()).await.unwrap();
-        let gate = Gate::new();
+        let (gate, done) = (Gate::new(), Log::new());
         let handler = {
-            let gate = gate.clone();
+            let (gate, done) = (gate.clone(), done.clone());
             move |what: String| {
-                let gate = gate.clone();
+                let (gate, done) = (gate.clone(), done.clone());
                 async move {
                     match what.as_str() {
-                        "done" => Outcome::Done,
+                        "done" => {
+                            done.add(());
+                            Outcome::Done
+                        }
                         "discard" => Outcome::discard("bad"),
                         _ => {
                             gate.pass().await;
@@ -267,9 +271,9 @@ mod metrics {
         stage.until(async || run.worker.health().unsettled == 0).await;
         sample(&store).await.unwrap();
         stage.queue("q").cancel(held[0].id).await.unwrap();
-        // To the next heartbeat, at 100 s, and over the schedule's first boundary.
-        stage.advance_slowly(secs(101)).await;
-        stage.advancing(millis(100), async || gate.dropped() == 1).await;
+        // To the next heartbeat, and to the schedule's first boundary.
+        stage.advancing_slowly(secs(1), async || gate.dropped() == 1).await;
+        stage.advancing_slowly(secs(1), async || done.len() == 2).await;
         stage.until(async || run.worker.health().unsettled == 0).await;
         run.stop(stage).await.unwrap();
     }

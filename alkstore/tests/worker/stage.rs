@@ -12,13 +12,7 @@ use alkstore_suite::{Data, OpenOptions, StoreFactory};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use crate::factory::SqliteFactory;
-use crate::memory::MemFactory;
-
-/// A further engine is another line here.
-fn engines() -> Vec<(&'static str, Arc<dyn StoreFactory>)> {
-    vec![("memory", Arc::new(MemFactory)), ("SQLite", Arc::new(SqliteFactory))]
-}
+use crate::engines;
 
 /// Runs a test on fresh data of each engine in turn.
 pub(crate) async fn on_every_engine(test: impl AsyncFn(Stage)) {
@@ -90,6 +84,22 @@ impl Stage {
             while !holds().await {
                 self.advance(step).await;
                 self.pause().await;
+            }
+        })
+        .await;
+    }
+
+    /// As [`advancing`](Self::advancing), with time after each step for everything that waits on
+    /// the clock to come to look and to wait again.
+    pub(crate) async fn advancing_slowly(
+        &self,
+        step: Duration,
+        mut holds: impl AsyncFnMut() -> bool,
+    ) {
+        self.within(async {
+            while !holds().await {
+                self.advance(step).await;
+                self.settle().await;
             }
         })
         .await;

@@ -53,8 +53,8 @@ async fn a_stop_waits_for_handlers_and_keeps_their_claims() {
         stage.until(async || gate.inside() == 1).await;
         run.stop.stop();
         stage.settle().await;
-        for _ in 0..12 {
-            stage.advance(secs(10)).await;
+        for _ in 0..25 {
+            stage.advance(secs(2)).await;
             stage.settle().await;
         }
         let job = stage.job("q", id).await.unwrap();
@@ -79,7 +79,7 @@ async fn handlers_beyond_the_grace_are_dropped_and_their_jobs_given_back() {
         stage.advance(secs(4)).await;
         stage.settle().await;
         assert!(!run.is_over() && gate.inside() == 1);
-        stage.advance(secs(1)).await;
+        stage.advancing_slowly(secs(1), async || run.is_over()).await;
         run.ended(&stage).await.unwrap();
         assert_eq!(gate.dropped(), 1);
         let job = stage.job("q", id).await.unwrap();

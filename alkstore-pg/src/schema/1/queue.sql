@@ -189,12 +189,15 @@ RETURNS TABLE (
     enqueued_at bigint, deadline bigint, headers text, payload text,
     us bigint, next_due bigint, blocked boolean, more boolean
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_us bigint := {s}.clock_us();
     v_now bigint := v_us / 1000;
+    v_paused boolean;
     v_due bigint;
+    v_expiry bigint;
     v_taken_in bigint := 0;
     v_found bigint[];
     v_expired bigint;
@@ -204,14 +207,17 @@ DECLARE
     v_blocked boolean := false;
     v_more boolean := false;
 BEGIN
-    PERFORM 1 FROM {s}.paused p WHERE p.queue = p_queue;
-    IF FOUND THEN
+    SELECT (SELECT true FROM {s}.paused p WHERE p.queue = p_queue),
+        (SELECT j.at FROM {s}.jobs j WHERE j.queue = p_queue AND j.state IN (1, 2)
+            ORDER BY j.at, j.id LIMIT 1),
+        (SELECT j.expires_at FROM {s}.jobs j WHERE j.state < 4 AND j.expires_at IS NOT NULL
+            ORDER BY j.expires_at LIMIT 1)
+        INTO v_paused, v_due, v_expiry;
+    IF v_paused THEN
         RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
             NULL::bigint, NULL::bigint, NULL::text, NULL::text, v_us, NULL::bigint, false, false;
         RETURN;
     END IF;
-    SELECT j.at INTO v_due FROM {s}.jobs j WHERE j.queue = p_queue AND j.state IN (1, 2)
-        ORDER BY j.at, j.id LIMIT 1;
     IF v_due <= v_now THEN
         -- By their ids, and in a statement of their own: the next one has to see them as ready.
         UPDATE {s}.jobs j SET state = 0, ready_at = j.at, worker = NULL WHERE j.id = ANY (ARRAY(
@@ -220,39 +226,60 @@ BEGIN
             ORDER BY d.at, d.id LIMIT 1000 FOR UPDATE SKIP LOCKED));
         GET DIAGNOSTICS v_taken_in = ROW_COUNT;
     END IF;
-    LOOP
-        v_want := least(p_max - v_claimed, 1000);
-        SELECT array_agg(r.id), count(*) FILTER (WHERE r.expires_at <= v_now)
-            INTO v_found, v_expired
-            FROM (SELECT j.id, j.expires_at FROM {s}.jobs j
-                WHERE j.queue = p_queue AND j.state = 0
-                ORDER BY j.priority DESC, j.at, j.id LIMIT v_want FOR UPDATE SKIP LOCKED) r;
-        EXIT WHEN v_found IS NULL;
-        IF v_expired > 0 THEN
-            IF v_buried >= 1000 THEN
-                v_more := true;
-                EXIT;
+    -- Where nothing in the store has expired, nothing has to be buried on the way.
+    IF v_expiry IS NULL OR v_expiry > v_now THEN
+        RETURN QUERY
+        WITH picked AS MATERIALIZED (
+            SELECT j.id FROM {s}.jobs j WHERE j.queue = p_queue AND j.state = 0
+            ORDER BY j.priority DESC, j.at, j.id LIMIT p_max FOR UPDATE SKIP LOCKED
+        ), held AS (
+            UPDATE {s}.jobs j SET
+                state = CASE WHEN j.attempt + 1 >= j.max_attempts THEN 3 ELSE 2 END,
+                at = {s}.after_ms(v_us, j.visibility_ms),
+                attempt = j.attempt + 1, token = j.token + 1, worker = p_worker
+            WHERE j.id = ANY (ARRAY(SELECT p.id FROM picked p))
+            RETURNING j.id, j.token, j.attempt, j.max_attempts, j.visibility_ms,
+                j.enqueued_at, j.at, j.headers, j.payload, j.priority, j.ready_at
+        )
+        SELECT h.id, h.token, h.attempt, h.max_attempts, h.visibility_ms, h.enqueued_at, h.at,
+            h.headers, h.payload, v_us, NULL::bigint, false, false
+        FROM held h ORDER BY h.priority DESC, h.ready_at, h.id;
+        GET DIAGNOSTICS v_claimed = ROW_COUNT;
+    ELSE
+        LOOP
+            v_want := least(p_max - v_claimed, 1000);
+            SELECT array_agg(r.id), count(*) FILTER (WHERE r.expires_at <= v_now)
+                INTO v_found, v_expired
+                FROM (SELECT j.id, j.expires_at FROM {s}.jobs j
+                    WHERE j.queue = p_queue AND j.state = 0
+                    ORDER BY j.priority DESC, j.at, j.id LIMIT v_want FOR UPDATE SKIP LOCKED) r;
+            EXIT WHEN v_found IS NULL;
+            IF v_expired > 0 THEN
+                IF v_buried >= 1000 THEN
+                    v_more := true;
+                    EXIT;
+                END IF;
+                v_buried := v_buried + {s}.store_deaths(v_found, v_now);
             END IF;
-            v_buried := v_buried + {s}.store_deaths(v_found, v_now);
-        END IF;
-        IF v_expired < cardinality(v_found) THEN
-            RETURN QUERY
-            WITH held AS (
-                UPDATE {s}.jobs j SET
-                    state = CASE WHEN j.attempt + 1 >= j.max_attempts THEN 3 ELSE 2 END,
-                    at = {s}.after_ms(v_us, j.visibility_ms),
-                    attempt = j.attempt + 1, token = j.token + 1, worker = p_worker
-                WHERE j.id = ANY (v_found) AND j.state = 0
-                RETURNING j.id, j.token, j.attempt, j.max_attempts, j.visibility_ms,
-                    j.enqueued_at, j.at, j.headers, j.payload, j.priority, j.ready_at
-            )
-            SELECT h.id, h.token, h.attempt, h.max_attempts, h.visibility_ms, h.enqueued_at, h.at,
-                h.headers, h.payload, v_us, NULL::bigint, false, false
-            FROM held h ORDER BY h.priority DESC, h.ready_at, h.id;
-        END IF;
-        v_claimed := v_claimed + cardinality(v_found) - v_expired;
-        EXIT WHEN v_claimed >= p_max OR cardinality(v_found) < v_want;
-    END LOOP;
+            IF v_expired < cardinality(v_found) THEN
+                RETURN QUERY
+                WITH held AS (
+                    UPDATE {s}.jobs j SET
+                        state = CASE WHEN j.attempt + 1 >= j.max_attempts THEN 3 ELSE 2 END,
+                        at = {s}.after_ms(v_us, j.visibility_ms),
+                        attempt = j.attempt + 1, token = j.token + 1, worker = p_worker
+                    WHERE j.id = ANY (v_found) AND j.state = 0
+                    RETURNING j.id, j.token, j.attempt, j.max_attempts, j.visibility_ms,
+                        j.enqueued_at, j.at, j.headers, j.payload, j.priority, j.ready_at
+                )
+                SELECT h.id, h.token, h.attempt, h.max_attempts, h.visibility_ms, h.enqueued_at, h.at,
+                    h.headers, h.payload, v_us, NULL::bigint, false, false
+                FROM held h ORDER BY h.priority DESC, h.ready_at, h.id;
+            END IF;
+            v_claimed := v_claimed + cardinality(v_found) - v_expired;
+            EXIT WHEN v_claimed >= p_max OR cardinality(v_found) < v_want;
+        END LOOP;
+    END IF;
     IF v_claimed = 0 AND NOT v_more THEN
         v_due := NULL;
         SELECT j.at INTO v_due FROM {s}.jobs j WHERE j.queue = p_queue AND j.state IN (1, 2)
@@ -282,7 +309,7 @@ CREATE FUNCTION {s}.settle_jobs(
     p_id bigint[], p_queue text[], p_token bigint[], p_action smallint[], p_error text[],
     p_ms bigint[], p_wait boolean
 ) RETURNS TABLE (outcome smallint, at bigint) LANGUAGE plpgsql
-SET enable_seqscan = off AS $$
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     us bigint;
