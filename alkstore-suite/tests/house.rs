@@ -154,7 +154,7 @@ fn an_engine_that_is_disabled_brings_no_driver() {
         (&["--no-default-features"][..], &[][..]),
         (&["--no-default-features", "--features", "mem"], &["alkstore-mem"]),
         (&["--no-default-features", "--features", "sqlite"], &["alkstore-sqlite"]),
-        (&["--no-default-features", "--features", "postgres"], &["alkstore-pg"]),
+        (&["--no-default-features", "--features", "pg"], &["alkstore-pg"]),
         (&["--no-default-features", "--features", "metrics,worker"], &[]),
         (&[], &["alkstore-mem", "alkstore-pg", "alkstore-sqlite"]),
     ] {

@@ -186,7 +186,7 @@ impl StoreConfig {
 
 impl StoreConfig {
     /// The options that are given beside the URL, with their values.
-    #[cfg(any(feature = "mem", feature = "postgres", feature = "sqlite-unbundled"))]
+    #[cfg(any(feature = "mem", feature = "pg", feature = "sqlite-unbundled"))]
     fn given(&self) -> impl Iterator<Item = (&'static str, String)> {
         fn shown<T: fmt::Debug>(value: &Option<T>) -> Option<String> {
             value.as_ref().map(|value| format!("{value:?}"))
@@ -205,7 +205,7 @@ impl StoreConfig {
     }
 
     /// Refuses the options that an engine hasn't.
-    #[cfg(any(feature = "mem", feature = "postgres", feature = "sqlite-unbundled"))]
+    #[cfg(any(feature = "mem", feature = "pg", feature = "sqlite-unbundled"))]
     pub(crate) fn only(&self, engine: &str, known: &[&str]) -> Result<()> {
         match self.given().find(|(name, _)| !known.contains(name)) {
             None => Ok(()),

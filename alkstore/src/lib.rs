@@ -33,7 +33,7 @@
 //! |---|---|---|
 //! | `memory:` | `mem`, by default | in this process only, gone when it ends: for tests and for trying out |
 //! | `sqlite:app.db` | `sqlite`, by default | in a file, for all processes of one machine: what returned `Ok` is on the disk |
-//! | `postgres://host/db` | `postgres`, by default | in a schema of a database, for any number of hosts |
+//! | `postgres://host/db` | `pg`, by default | in a schema of a database, for any number of hosts |
 //!
 //! All take the parameters `payload_limit` (bytes of one payload, 1048576 by default) and
 //! `lock_timeout` (how long a call waits for somebody else's transaction, 5 s by default):
@@ -50,7 +50,7 @@
 //!
 //! A Postgres store lives in a schema of its own, beside the application's tables: [`PgTx`] gives
 //! the connection of the store's transaction, and [`PgStore::attach`] takes part in one of the
-//! application's. TLS is a feature: `postgres-rustls-ring` or `postgres-rustls-aws-lc`.
+//! application's. TLS is a feature: `pg-rustls-ring` or `pg-rustls-aws-lc`.
 //!
 //! The feature `sqlite` compiles SQLite in; `sqlite-unbundled` alone links the system's library,
 //! which has to be 3.51.3 or newer.
@@ -58,7 +58,7 @@
 mod config;
 #[cfg(all(
     doctest,
-    feature = "postgres",
+    feature = "pg",
     feature = "sqlite-unbundled",
     feature = "testing",
     feature = "worker"
@@ -69,9 +69,9 @@ mod memory;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod open;
-#[cfg(any(feature = "mem", feature = "postgres", feature = "sqlite-unbundled"))]
+#[cfg(any(feature = "mem", feature = "pg", feature = "sqlite-unbundled"))]
 mod params;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "pg")]
 mod postgres;
 pub mod prelude;
 #[cfg(feature = "sqlite-unbundled")]
@@ -95,7 +95,7 @@ pub use alkstore_core::{
 };
 #[cfg(feature = "mem")]
 pub use alkstore_mem::MemStore;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "pg")]
 pub use alkstore_pg::{PgStore, PgTx, sqlx};
 #[cfg(feature = "sqlite-unbundled")]
 pub use alkstore_sqlite::{SqliteAttached, SqliteStore, SqliteTx, rusqlite};

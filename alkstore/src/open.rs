@@ -58,9 +58,9 @@ pub async fn open_with(config: StoreConfig) -> Result<Arc<dyn Store>> {
         "sqlite" => crate::sqlite::open(&config).await,
         #[cfg(not(feature = "sqlite-unbundled"))]
         "sqlite" => Err(no_engine(&config.url, "; the SQLite engine's feature is disabled")),
-        #[cfg(feature = "postgres")]
+        #[cfg(feature = "pg")]
         "postgres" | "postgresql" => crate::postgres::open(&config).await,
-        #[cfg(not(feature = "postgres"))]
+        #[cfg(not(feature = "pg"))]
         "postgres" | "postgresql" => {
             Err(no_engine(&config.url, "; the Postgres engine's feature is disabled"))
         }
@@ -72,20 +72,20 @@ fn no_engine(url: &str, why: &str) -> Error {
     let engines: Vec<_> = [
         (cfg!(feature = "mem"), "memory:"),
         (cfg!(feature = "sqlite-unbundled"), "sqlite:app.db"),
-        (cfg!(feature = "postgres"), "postgres://host/db"),
+        (cfg!(feature = "pg"), "postgres://host/db"),
     ]
     .into_iter()
     .filter_map(|(enabled, url)| enabled.then_some(url))
     .collect();
     let engines = match engines[..] {
-        [] => "none, enable the feature \"mem\", \"sqlite\" or \"postgres\"".to_owned(),
+        [] => "none, enable the feature \"mem\", \"sqlite\" or \"pg\"".to_owned(),
         _ => listed(&engines),
     };
     let expected = format!("the URL of an engine that this build of alkstore has: {engines}{why}");
     Error::invalid_argument("url", masked(url), expected)
 }
 
-#[cfg(all(test, not(all(feature = "mem", feature = "postgres", feature = "sqlite-unbundled"))))]
+#[cfg(all(test, not(all(feature = "mem", feature = "pg", feature = "sqlite-unbundled"))))]
 mod tests {
     use super::*;
 
@@ -109,7 +109,7 @@ mod tests {
         assert!(error.contains("the SQLite engine's feature is disabled"), "{error}");
     }
 
-    #[cfg(not(feature = "postgres"))]
+    #[cfg(not(feature = "pg"))]
     #[tokio::test]
     async fn a_disabled_postgres_engine_is_named() {
         let error = refusal("postgres://ada:s3cret@db/app").await;
@@ -123,7 +123,7 @@ mod tests {
         for (enabled, url) in [
             (cfg!(feature = "mem"), r#""memory:""#),
             (cfg!(feature = "sqlite-unbundled"), r#""sqlite:app.db""#),
-            (cfg!(feature = "postgres"), r#""postgres://host/db""#),
+            (cfg!(feature = "pg"), r#""postgres://host/db""#),
         ] {
             assert_eq!(error.contains(url), enabled, "{error}");
         }

@@ -71,12 +71,12 @@ impl Params {
         })
     }
 
-    #[cfg(feature = "postgres")]
+    #[cfg(feature = "pg")]
     pub(crate) fn text(_: &'static str, text: &str) -> Result<String> {
         Ok(text.to_owned())
     }
 
-    #[cfg(feature = "postgres")]
+    #[cfg(feature = "pg")]
     pub(crate) fn count(name: &'static str, text: &str) -> Result<u32> {
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
         match text.parse() {
@@ -85,7 +85,7 @@ impl Params {
         }
     }
 
-    #[cfg(feature = "postgres")]
+    #[cfg(feature = "pg")]
     pub(crate) fn yes_or_no(name: &'static str, text: &str) -> Result<bool> {
         text.parse().map_err(|_| Error::invalid_argument(name, text, "\"true\" or \"false\""))
     }

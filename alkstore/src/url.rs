@@ -28,7 +28,7 @@ pub(crate) fn masked(url: &str) -> String {
 }
 
 /// A parameter's value with its passwords masked: all of it where the name tells a secret.
-#[cfg(any(feature = "mem", feature = "postgres", feature = "sqlite-unbundled"))]
+#[cfg(any(feature = "mem", feature = "pg", feature = "sqlite-unbundled"))]
 pub(crate) fn masked_value(name: &str, value: &str) -> String {
     let masked = masked(&format!("{name}={value}"));
     masked.split_once('=').map_or(String::new(), |(_, value)| value.to_owned())

@@ -144,7 +144,7 @@ async fn the_example_prints_the_same_by_another_configuration() {
     assert_eq!(missing.to_string(), "no/such.toml");
 }
 
-#[cfg(feature = "postgres")]
+#[cfg(feature = "pg")]
 mod needs_postgres {
     use alkstore_suite::pg::Cluster;
 

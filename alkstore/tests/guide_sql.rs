@@ -65,7 +65,7 @@ async fn the_statements_for_sqlite_read_what_is_there() {
     store.close().await.unwrap();
 }
 
-#[cfg(feature = "postgres")]
+#[cfg(feature = "pg")]
 mod needs_postgres {
     use alkstore::sqlx::{self, Connection, Executor, PgConnection, Row};
     use alkstore::{JobFilter, Offset};

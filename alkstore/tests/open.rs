@@ -83,7 +83,7 @@ async fn the_lock_timeout_of_url_and_configuration_is_how_long_a_call_waits() {
 
 #[tokio::test]
 async fn a_text_that_names_no_engine_says_which_there_are() {
-    let engines = if cfg!(feature = "postgres") {
+    let engines = if cfg!(feature = "pg") {
         "that this build of alkstore has: \"memory:\", \"sqlite:app.db\" or \"postgres://host/db\""
     } else {
         "that this build of alkstore has: \"memory:\" or \"sqlite:app.db\""
@@ -103,7 +103,7 @@ async fn a_text_that_names_no_engine_says_which_there_are() {
     }
 }
 
-#[cfg(not(feature = "postgres"))]
+#[cfg(not(feature = "pg"))]
 #[tokio::test]
 async fn an_engine_that_the_build_lacks_is_named() {
     let no_postgres = "\"memory:\" or \"sqlite:app.db\"; the Postgres engine's feature is disabled";

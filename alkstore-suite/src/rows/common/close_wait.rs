@@ -25,7 +25,7 @@ pub(crate) async fn c49_waiting_calls_end_with_closed(cx: Cx) {
         );
     let runner = store.clone();
     let leads = cx.spawn(async move { runner.run_schedules(StopToken::new()).await });
-    cx.settle().await;
+    cx.until(|| async { cx.store.locks().await.unwrap().len() == 2 }).await;
     let standby = store.clone();
     let stands_by = cx.spawn(async move { standby.run_schedules_standby(StopToken::new()).await });
     cx.settle().await;
