@@ -121,12 +121,18 @@ impl LockStore for PgStore {
 
     async fn renew_lock(&self, lock: &LockRef, ttl: Lease) -> Result<Timestamp> {
         let lock = lock.clone();
-        self.open
+        let renewed = self
+            .open
             .write(move |mut sql| {
                 let lock = lock.clone();
                 Box::pin(async move { renew(&mut sql, &lock, ttl).await })
             })
-            .await
+            .await;
+        // A close that began meanwhile has given the scheduler's lease away itself.
+        if matches!(renewed, Err(Error::LockLost { .. })) {
+            self.open.usable()?;
+        }
+        renewed
     }
 
     async fn release_lock(&self, lock: &LockRef) -> Result<()> {
