@@ -145,6 +145,7 @@ struct Script {
     renewal_faults: Mutex<VecDeque<Error>>,
     acquisition_faults: Mutex<VecDeque<Error>>,
     last_wait: Arc<Mutex<Option<Wait>>>,
+    pauses: Mutex<Vec<Duration>>,
 }
 
 impl Script {
@@ -164,6 +165,11 @@ impl Script {
 
     fn acquisitions(&self) -> usize {
         self.acquisitions.load(Ordering::SeqCst)
+    }
+
+    /// Every pause that was asked for, the oldest first.
+    fn pauses(&self) -> Vec<Duration> {
+        self.pauses.lock().unwrap().clone()
     }
 }
 
@@ -202,6 +208,11 @@ impl Layer for Script {
         let inner = inner.watch(topic).await?;
         let last_wait = self.last_wait.clone();
         Ok(if noted { Box::new(NotingWatch { inner, last_wait }) } else { inner })
+    }
+
+    async fn sleep(&self, inner: &dyn Store, duration: Duration) -> Result<()> {
+        self.pauses.lock().unwrap().push(duration);
+        inner.sleep(duration).await
     }
 
     async fn renew_lock(&self, inner: &dyn Store, lock: &LockRef, ttl: Lease) -> Result<Timestamp> {
