@@ -66,9 +66,9 @@ $$;
 CREATE FUNCTION {s}.tell(p_queue text, p_at bigint, p_now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF p_at <= p_now OR coalesce((
-        SELECT j.at FROM {s}.jobs j WHERE j.queue = p_queue AND j.state IN (1, 2)
-        ORDER BY j.at, j.id LIMIT 1) >= p_at, true)
+    IF p_at <= p_now OR (
+        SELECT j.at FROM {s}.jobs j WHERE j.queue = p_queue AND j.state IN (1, 2) AND j.at < p_at
+        ORDER BY j.at, j.id LIMIT 1) IS NULL
     THEN
         PERFORM {s}.wake('q' || p_queue);
     END IF;
@@ -207,18 +207,20 @@ DECLARE
     v_blocked boolean := false;
     v_more boolean := false;
 BEGIN
+    -- Up to now and no further: beyond lie the deadlines of claims that were acked since the last
+    -- vacuum, which an old snapshot holds up, and each of them would have to be looked at.
     SELECT (SELECT true FROM {s}.paused p WHERE p.queue = p_queue),
         (SELECT j.at FROM {s}.jobs j WHERE j.queue = p_queue AND j.state IN (1, 2)
-            ORDER BY j.at, j.id LIMIT 1),
+            AND j.at <= v_now ORDER BY j.at, j.id LIMIT 1),
         (SELECT j.expires_at FROM {s}.jobs j WHERE j.state < 4 AND j.expires_at IS NOT NULL
-            ORDER BY j.expires_at LIMIT 1)
+            AND j.expires_at <= v_now ORDER BY j.expires_at LIMIT 1)
         INTO v_paused, v_due, v_expiry;
     IF v_paused THEN
         RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
             NULL::bigint, NULL::bigint, NULL::text, NULL::text, v_us, NULL::bigint, false, false;
         RETURN;
     END IF;
-    IF v_due <= v_now THEN
+    IF v_due IS NOT NULL THEN
         -- By their ids, and in a statement of their own: the next one has to see them as ready.
         UPDATE {s}.jobs j SET state = 0, ready_at = j.at, worker = NULL WHERE j.id = ANY (ARRAY(
             SELECT d.id FROM {s}.jobs d
@@ -227,7 +229,7 @@ BEGIN
         GET DIAGNOSTICS v_taken_in = ROW_COUNT;
     END IF;
     -- Where nothing in the store has expired, nothing has to be buried on the way.
-    IF v_expiry IS NULL OR v_expiry > v_now THEN
+    IF v_expiry IS NULL THEN
         RETURN QUERY
         WITH picked AS MATERIALIZED (
             SELECT j.id FROM {s}.jobs j WHERE j.queue = p_queue AND j.state = 0
