@@ -250,6 +250,9 @@ fn check_schema(name: &str) -> Result<()> {
     let is_fine = !name.is_empty()
         && name.len() <= MAX_IDENTIFIER
         && !name.contains(char::is_control)
+        // They would end a function's text, and stand for something else in a statement's.
+        && !name.contains("$$")
+        && !name.contains(['{', '}'])
         && !name.starts_with("pg_");
     if is_fine {
         return Ok(());
@@ -257,7 +260,7 @@ fn check_schema(name: &str) -> Result<()> {
     Err(Error::invalid_argument(
         "schema",
         name,
-        "a name of 1 to 63 bytes without control characters that doesn't begin with \"pg_\"",
+        "a name of 1 to 63 bytes without control characters, braces and \"$$\" that doesn't begin with \"pg_\"",
     ))
 }
 

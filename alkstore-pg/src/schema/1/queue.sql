@@ -123,7 +123,7 @@ DECLARE
     holder bigint;
     died bigint;
 BEGIN
-    ids := ARRAY(SELECT nextval('{s}.jobs_id_seq') FROM generate_series(1, n));
+    ids := ARRAY(SELECT nextval({job_ids}) FROM generate_series(1, n));
     FOR r IN
         SELECT i.queue, i.key, i.ord FROM unnest(p_queue, p_key) WITH ORDINALITY i (queue, key, ord)
         WHERE i.key IS NOT NULL ORDER BY i.queue COLLATE "C", i.key COLLATE "C", i.ord
