@@ -29,6 +29,7 @@ use alkstore_pg::sqlx::postgres::PgConnection;
 use alkstore_pg::sqlx::{self, Connection, Executor, Row};
 use alkstore_pg::{PgStore, PgTx};
 use alkstore_suite::pg::{Cluster, ClusterOptions, Shutdown};
+use tokio::time::MissedTickBehavior;
 
 const TEST: &str = "processes_that_are_killed_lose_and_repeat_nothing";
 
@@ -316,8 +317,10 @@ async fn kill_until_settled(load: &mut Load<'_>, plan: Plan, store: &PgStore) {
     println!("seed {}", random.get_seed());
     let (queue, log) = (store.queue("load").unwrap(), store.stream("log").unwrap());
     let (mut last, mut moved) = (0, Instant::now());
+    let mut every = tokio::time::interval(EVERY);
+    every.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
-        tokio::time::sleep(EVERY).await;
+        every.tick().await;
         load.look();
         load.kill_one(&mut random);
         assert!(moved.elapsed() < STANDSTILL, "nothing gets on after {last} jobs");
