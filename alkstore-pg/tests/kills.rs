@@ -52,6 +52,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 const PERIOD_MS: i64 = 5_000;
 
+/// The server's clock, in milliseconds.
+const NOW: &str = "SELECT (extract(epoch FROM now()) * 1000)::bigint";
+
 #[derive(Clone, Copy)]
 struct Plan {
     jobs: usize,
@@ -298,7 +301,7 @@ async fn numbers(url: &str, query: &'static str) -> Vec<i64> {
 }
 
 /// Waits until everything is settled, while one of the others is killed every so often.
-async fn kill_until_settled(load: &mut Load<'_>, plan: Plan, url: &str, store: &PgStore) {
+async fn kill_until_settled(load: &mut Load<'_>, plan: Plan, store: &PgStore) {
     let mut random = fastrand::Rng::new();
     println!("seed {}", random.get_seed());
     let (queue, log) = (store.queue("load").unwrap(), store.stream("log").unwrap());
@@ -315,11 +318,19 @@ async fn kill_until_settled(load: &mut Load<'_>, plan: Plan, url: &str, store: &
         }
         load.restart_at(plan, settled);
         let enough = load.kills >= 5 && load.restarts == 2 && load.all_is_produced();
-        let done = enough && stats.ready + stats.delayed + stats.claimed == 0;
-        // A leader that was killed is followed once its lease has lapsed.
-        if done && !numbers(url, "SELECT boundary FROM ticks").await.is_empty() {
+        if enough && stats.ready + stats.delayed + stats.claimed == 0 {
             return;
         }
+    }
+}
+
+/// Waits for a boundary of now or later: a leader that was killed is followed once its lease has
+/// lapsed.
+async fn until_a_boundary_fires(url: &str) {
+    let (began, from) = (Instant::now(), numbers(url, NOW).await[0]);
+    while numbers(url, "SELECT coalesce(max(boundary), 0) FROM ticks").await[0] < from {
+        assert!(began.elapsed() < STANDSTILL, "nobody ticks");
+        tokio::time::sleep(EVERY).await;
     }
 }
 
@@ -334,7 +345,7 @@ async fn assert_ticks(url: &str, store: &PgStore) -> usize {
     for pair in fired.windows(2) {
         assert_eq!(pair[1] - pair[0], PERIOD_MS, "boundaries {pair:?}");
     }
-    let now = numbers(url, "SELECT (extract(epoch FROM now()) * 1000)::bigint").await[0];
+    let now = numbers(url, NOW).await[0];
     let last = *fired.last().expect("a boundary has fired");
     assert!(now - last < 4 * PERIOD_MS, "the last boundary fired {} ms ago", now - last);
     fired.len()
@@ -355,10 +366,9 @@ async fn processes_that_are_killed_lose_and_repeat_nothing() {
 
     let began = Instant::now();
     let mut load = Load::start(&cluster);
-    kill_until_settled(&mut load, plan, &url, &store).await;
+    kill_until_settled(&mut load, plan, &store).await;
     let took = began.elapsed();
-    // The schedulers go on until a boundary has fired after the last fault.
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    until_a_boundary_fires(&url).await;
     let ticks = assert_ticks(&url, &store).await;
     let (kills, names) = (load.kills, std::mem::take(&mut load.names));
     drop(load);
