@@ -95,6 +95,8 @@ BEGIN
     UPDATE {s}.jobs j SET
         state = 4,
         at = {s}.died_at(j.state, j.at, j.expires_at, p_now),
+        -- One whose claim lapsed before it expired was claimable in between.
+        ready_at = CASE WHEN j.state = 2 AND j.at < j.expires_at THEN j.at ELSE j.ready_at END,
         last_error = CASE WHEN j.state = 3
             THEN 'claim expired on the last attempt' ELSE 'expired' END,
         worker = NULL,
@@ -221,8 +223,11 @@ BEGIN
         RETURN;
     END IF;
     IF v_due IS NOT NULL THEN
-        -- By their ids, and in a statement of their own: the next one has to see them as ready.
-        UPDATE {s}.jobs j SET state = 0, ready_at = j.at, worker = NULL WHERE j.id = ANY (ARRAY(
+        -- By their ids, and in a statement of their own: the next one has to see them as ready. One
+        -- that has expired before its claim lapsed isn't claimable again.
+        UPDATE {s}.jobs j SET state = 0, worker = NULL,
+            ready_at = CASE WHEN j.expires_at <= j.at THEN j.ready_at ELSE j.at END
+        WHERE j.id = ANY (ARRAY(
             SELECT d.id FROM {s}.jobs d
             WHERE d.queue = p_queue AND d.state IN (1, 2) AND d.at <= v_now
             ORDER BY d.at, d.id LIMIT 1000 FOR UPDATE SKIP LOCKED));
@@ -322,11 +327,15 @@ DECLARE
     step double precision;
     until bigint;
 BEGIN
+    -- What is lost isn't locked: inside a transaction that would keep the job from everybody else.
+    now := {s}.now_ms();
     IF p_wait THEN
-        locked := ARRAY(SELECT l.id FROM {s}.jobs l WHERE l.id = ANY (p_id)
+        locked := ARRAY(SELECT l.id FROM {s}.jobs l
+            WHERE l.id = ANY (p_id) AND l.token = ANY (p_token) AND l.state IN (2, 3) AND l.at > now
             ORDER BY l.id FOR UPDATE);
     ELSE
-        locked := ARRAY(SELECT l.id FROM {s}.jobs l WHERE l.id = ANY (p_id)
+        locked := ARRAY(SELECT l.id FROM {s}.jobs l
+            WHERE l.id = ANY (p_id) AND l.token = ANY (p_token) AND l.state IN (2, 3) AND l.at > now
             ORDER BY l.id FOR UPDATE SKIP LOCKED);
     END IF;
     -- Only now: the wait may have taken a claim beyond its deadline.
@@ -345,7 +354,8 @@ BEGIN
         SELECT CASE
             WHEN a.ord IS NOT NULL THEN 1
             WHEN NOT i.id = ANY (locked) AND EXISTS (
-                SELECT 1 FROM {s}.jobs e WHERE e.id = i.id AND e.token = i.token) THEN 5
+                SELECT 1 FROM {s}.jobs e WHERE e.id = i.id AND e.token = i.token
+                    AND e.state IN (2, 3) AND e.at > now) THEN 5
             ELSE 0 END::smallint, NULL::bigint
         FROM item i LEFT JOIN acked a USING (ord) ORDER BY i.ord;
         RETURN;
@@ -358,12 +368,10 @@ BEGIN
         SELECT q.state, q.at, q.attempt, q.max_attempts, q.retry_base_ms, q.retention_ms INTO j
             FROM {s}.jobs q
             WHERE q.id = r.id AND q.queue = r.queue AND q.token = r.token;
-        IF NOT FOUND THEN
+        IF NOT FOUND OR j.state NOT IN (2, 3) OR j.at <= now THEN
             outcome := 0;
         ELSIF NOT r.id = ANY (locked) THEN
             outcome := 5;
-        ELSIF j.state NOT IN (2, 3) OR j.at <= now THEN
-            outcome := 0;
         ELSIF r.action = 0 THEN
             DELETE FROM {s}.jobs d WHERE d.id = r.id;
             outcome := 1;
