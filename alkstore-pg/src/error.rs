@@ -168,7 +168,7 @@ fn unanswered(error: sqlx::Error, stage: Stage) -> Error {
         },
         sqlx::Error::Tls(_) => Error::Engine {
             message: format!(
-                "{text}; turn on one of the TLS features of alkstore-pg, or choose another sslmode"
+                "{text}; check sslmode and the certificates of the URL, and whether the server has TLS turned on"
             ),
             source: boxed(error),
         },

@@ -1,5 +1,5 @@
 //! Calls that come while others are under way go to the server together: one statement, one
-//! commit. A call that is alone waits for nobody.
+//! commit. A call that is alone waits for nobody, and one that fails fails alone.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,13 +20,22 @@ const ROWS: usize = 1_000;
 const BYTES: usize = 4 * 1024 * 1024;
 
 /// A row of a call, and what it takes to send it.
-pub(crate) trait Row: Send + Sync + 'static {
+pub(crate) trait Row: Clone + Send + Sync + 'static {
     fn bytes(&self) -> usize;
 }
 
 struct Call<R, O> {
     rows: Vec<R>,
-    answer: oneshot::Sender<Result<Vec<O>>>,
+    place: Place<O>,
+}
+
+/// Where a call's answer goes.
+type Place<O> = oneshot::Sender<Result<Vec<O>>>;
+
+/// Calls that go together: their rows, and how many of them each has.
+struct Group<R, O> {
+    rows: Arc<[R]>,
+    places: Vec<(usize, Place<O>)>,
 }
 
 struct Waiting<R, O> {
@@ -35,7 +44,7 @@ struct Waiting<R, O> {
 }
 
 /// Answers each row, in order.
-type Run<R, O> = fn(Arc<Open>, Vec<R>) -> BoxFuture<'static, Result<Vec<O>>>;
+type Run<R, O> = fn(Arc<Open>, Arc<[R]>) -> BoxFuture<'static, Result<Vec<O>>>;
 
 /// The calls of one kind that wait for each other.
 pub(crate) struct Gather<R, O> {
@@ -54,10 +63,10 @@ impl<R: Row, O: Send + 'static> Gather<R, O> {
     pub(crate) async fn call(&self, open: &Arc<Open>, rows: Vec<R>) -> Result<Vec<O>> {
         open.usable()?;
         open.returns.all_arrived().await;
-        let (answer, answered) = oneshot::channel();
+        let (place, answered) = oneshot::channel();
         let begins = {
             let mut waiting = self.waiting.lock();
-            waiting.calls.push_back(Call { rows, answer });
+            waiting.calls.push_back(Call { rows, place });
             let begins = waiting.under_way < STATEMENTS;
             waiting.under_way += usize::from(begins);
             begins
@@ -71,21 +80,15 @@ impl<R: Row, O: Send + 'static> Gather<R, O> {
 
     async fn work_off(&self, open: Arc<Open>) {
         while let Some(calls) = self.next() {
-            let mut rows = Vec::new();
-            let mut places = Vec::with_capacity(calls.len());
-            for call in calls {
-                places.push((call.rows.len(), call.answer));
-                rows.extend(call.rows);
-            }
-            match (self.run)(open.clone(), rows).await {
-                Ok(answers) => {
-                    let mut answers = answers.into_iter();
-                    for (count, place) in places {
-                        let own: Vec<O> = answers.by_ref().take(count).collect();
-                        drop(place.send(complete(own, count)));
+            let mut groups = vec![Group::of(calls)];
+            while let Some(group) = groups.pop() {
+                match (self.run)(open.clone(), group.rows.clone()).await {
+                    Ok(answers) => group.hand_out(answers),
+                    Err(error) if group.places.len() > 1 && is_refused(&error) => {
+                        groups.extend(group.halves());
                     }
+                    Err(error) => group.fail(error),
                 }
-                Err(error) => hand_out(error, places.into_iter().map(|(_, place)| place)),
             }
         }
     }
@@ -101,7 +104,7 @@ impl<R: Row, O: Send + 'static> Gather<R, O> {
                 break;
             }
             // Who is gone before it was sent wants it no longer.
-            calls.extend(waiting.calls.pop_front().filter(|call| !call.answer.is_closed()));
+            calls.extend(waiting.calls.pop_front().filter(|call| !call.place.is_closed()));
         }
         if calls.is_empty() {
             waiting.under_way -= 1;
@@ -111,23 +114,62 @@ impl<R: Row, O: Send + 'static> Gather<R, O> {
     }
 }
 
+impl<R: Row, O> Group<R, O> {
+    fn of(calls: Vec<Call<R, O>>) -> Self {
+        let mut rows = Vec::new();
+        let mut places = Vec::with_capacity(calls.len());
+        for call in calls {
+            places.push((call.rows.len(), call.place));
+            rows.extend(call.rows);
+        }
+        Self { rows: rows.into(), places }
+    }
+
+    /// The later half is first, since it is done last.
+    fn halves(mut self) -> [Self; 2] {
+        let later = self.places.split_off(self.places.len() / 2);
+        let rows = self.places.iter().map(|(count, _)| count).sum();
+        let (first, second) = self.rows.split_at(rows);
+        [
+            Self { rows: second.into(), places: later },
+            Self { rows: first.into(), places: self.places },
+        ]
+    }
+
+    fn hand_out(self, answers: Vec<O>) {
+        let mut answers = answers.into_iter();
+        for (count, place) in self.places {
+            let own: Vec<O> = answers.by_ref().take(count).collect();
+            drop(place.send(complete(own, count)));
+        }
+    }
+
+    /// The same error for each; the last has its source.
+    fn fail(self, error: Error) {
+        let mut places = self.places.into_iter().map(|(_, place)| place).peekable();
+        while let Some(place) = places.next() {
+            if places.peek().is_none() {
+                drop(place.send(Err(error)));
+                return;
+            }
+            drop(place.send(Err(copy(&error))));
+        }
+    }
+}
+
+/// Whether the server refused the statement, so that nothing of it was written, and may do so for
+/// what one of the calls brought: a character that its encoding hasn't, a trigger of the
+/// application's.
+fn is_refused(error: &Error) -> bool {
+    let Error::Engine { source: Some(source), .. } = error else { return false };
+    matches!(source.downcast_ref(), Some(sqlx::Error::Database(_)))
+}
+
 fn complete<O>(answers: Vec<O>, count: usize) -> Result<Vec<O>> {
     if answers.len() == count {
         return Ok(answers);
     }
     Err(Error::engine("the server answered a batch with another number of results"))
-}
-
-/// The same error for each; the first has its source.
-fn hand_out<O>(error: Error, places: impl Iterator<Item = oneshot::Sender<Result<Vec<O>>>>) {
-    let mut places = places.peekable();
-    while let Some(place) = places.next() {
-        if places.peek().is_none() {
-            drop(place.send(Err(error)));
-            return;
-        }
-        drop(place.send(Err(copy(&error))));
-    }
 }
 
 fn copy(error: &Error) -> Error {

@@ -6,6 +6,9 @@
 //!
 //! It needs a tokio runtime with I/O and timers.
 //!
+//! TLS is a feature, as the driver has it: `tls-rustls-ring-webpki`, `tls-rustls-ring-native-roots`
+//! or `tls-rustls-aws-lc-rs`. In a build without one `sslmode=require` and stronger are refused.
+//!
 //! # Examples
 //!
 //! ```no_run
@@ -22,6 +25,7 @@
 //! ```
 
 mod acquire;
+mod address;
 mod attach;
 mod clock;
 mod error;

@@ -15,8 +15,9 @@ use sqlx::{ConnectOptions, Connection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use crate::address;
 use crate::clock::{instant, pause};
-use crate::error::{Failure, Stage};
+use crate::error::Stage;
 
 /// After so long without use a connection is asked whether it is alive before it is used.
 const IDLE: Duration = Duration::from_secs(5);
@@ -98,7 +99,8 @@ impl Pool {
         let attempts = async {
             let mut wait = Duration::from_millis(20);
             loop {
-                match self.connect.connect().await.map_err(Failure::from) {
+                let connected = self.connect.connect().await;
+                match connected.map_err(|error| address::failure(&self.connect, error)) {
                     Err(failure) if failure.is_passing() && !self.permits.is_closed() => {
                         last = Some(failure);
                         pause(wait).await;

@@ -16,8 +16,8 @@ use crate::error::Outcome;
 
 /// The texts of statements in one schema.
 ///
-/// A statement is written as a constant with `{s}` for the quoted schema, and `{wakes}` and
-/// `{messages}` for the literals of its two channels.
+/// A statement is written as a constant with `{s}` for the quoted schema, `{job_ids}` for the
+/// literal of a sequence's name, and `{wakes}` and `{messages}` for those of its two channels.
 #[derive(Debug)]
 pub(crate) struct Texts {
     pub(crate) schema: String,
@@ -68,7 +68,9 @@ impl Texts {
 
     /// A text with the schema's names in it.
     pub(crate) fn fill(&self, text: &str) -> String {
+        let job_ids = format!("{}.jobs_id_seq", self.quoted()).replace('\'', "''");
         text.replace("{s}", &self.quoted())
+            .replace("{job_ids}", &format!("'{job_ids}'"))
             .replace("{wakes}", &format!("'{}'", self.wakes))
             .replace("{messages}", &format!("'{}'", self.messages))
     }

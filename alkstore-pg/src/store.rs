@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::pin::pin;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,6 +21,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use crate::acquire::Returns;
+use crate::address;
 use crate::clock::{Clock, pause};
 use crate::error::{Outcome, Stage};
 use crate::gather::Gather;
@@ -67,6 +67,15 @@ pub(crate) struct Options {
     pub(crate) listen_url: Option<String>,
     /// A pooler stands in between that lends a server's connection for a transaction.
     pub(crate) pooled: bool,
+}
+
+impl Options {
+    /// How long the server may wait for a lock, and work on a statement, in milliseconds: less than
+    /// it may take to answer, so that it is the server that says what took too long.
+    pub(crate) fn server_timeouts(&self) -> (String, String) {
+        let lock = self.lock_timeout.min(self.operation_timeout.mul_f32(0.8));
+        (millis(lock), millis(self.operation_timeout.mul_f32(0.9)))
+    }
 }
 
 /// How a Postgres store is opened.
@@ -174,9 +183,11 @@ impl PgStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] where the URL can't be read or the schema's name is none,
-    /// [`Error::Unavailable`] where the server isn't to be had, [`Error::Engine`] where it refuses
-    /// the login, the role lacks privileges, or the schema was made by a newer version.
+    /// [`Error::InvalidArgument`] where the URL can't be read, asks for what isn't supported (TLS
+    /// in a build without it, a parameter that the driver doesn't know) or the schema's name is
+    /// none; [`Error::Unavailable`] where the server isn't to be had; [`Error::Engine`] where it
+    /// refuses the login, TLS with it fails, the role lacks privileges, or the schema was made by a
+    /// newer version.
     ///
     /// # Cancel safety
     ///
@@ -239,6 +250,9 @@ fn check_schema(name: &str) -> Result<()> {
     let is_fine = !name.is_empty()
         && name.len() <= MAX_IDENTIFIER
         && !name.contains(char::is_control)
+        // They would end a function's text, and stand for something else in a statement's.
+        && !name.contains("$$")
+        && !name.contains(['{', '}'])
         && !name.starts_with("pg_");
     if is_fine {
         return Ok(());
@@ -246,7 +260,7 @@ fn check_schema(name: &str) -> Result<()> {
     Err(Error::invalid_argument(
         "schema",
         name,
-        "a name of 1 to 63 bytes without control characters that doesn't begin with \"pg_\"",
+        "a name of 1 to 63 bytes without control characters, braces and \"$$\" that doesn't begin with \"pg_\"",
     ))
 }
 
@@ -260,17 +274,7 @@ fn connect_options(
     options: &Options,
     pooled: bool,
 ) -> Result<PgConnectOptions> {
-    let is_postgres = url.starts_with("postgres://") || url.starts_with("postgresql://");
-    let parsed = if is_postgres { PgConnectOptions::from_str(url).ok() } else { None };
-    let Some(parsed) = parsed else {
-        // The URL may hold a password, and so may the parser's error.
-        let shown = url.split_once("://").map_or("a text without a scheme", |(scheme, _)| scheme);
-        return Err(Error::invalid_argument(
-            argument,
-            format_args!("{shown}://…"),
-            "a URL like postgres://user:password@host:5432/database?sslmode=prefer",
-        ));
-    };
+    let parsed = address::read(argument, url)?;
     let parsed = match parsed.get_application_name() {
         None => parsed.application_name("alkstore"),
         Some(_) => parsed,
@@ -279,11 +283,10 @@ fn connect_options(
     if pooled {
         return Ok(parsed);
     }
-    // What a lock wait takes away must leave the server time to answer.
-    let lock_timeout = options.lock_timeout.min(options.operation_timeout.mul_f32(0.9));
+    let (lock_timeout, statement_timeout) = options.server_timeouts();
     Ok(parsed.options([
-        ("lock_timeout", millis(lock_timeout)),
-        ("statement_timeout", millis(options.operation_timeout)),
+        ("lock_timeout", lock_timeout),
+        ("statement_timeout", statement_timeout),
         ("jit", "off".to_owned()),
         // Whatever the role's default is.
         ("default_transaction_read_only", "off".to_owned()),

@@ -42,12 +42,9 @@ pub(crate) async fn begin_plain(conn: &mut PgConnection) -> Outcome<()> {
 pub(crate) async fn begin(conn: &mut PgConnection, open: &Open, mark: Option<&str>) -> Outcome<()> {
     let mut text = BEGIN.to_owned();
     if open.options.pooled {
-        let options = &open.options;
-        text += &format!(
-            "; SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}",
-            options.lock_timeout.as_millis().clamp(1, i32::MAX.unsigned_abs().into()),
-            options.operation_timeout.as_millis().clamp(1, i32::MAX.unsigned_abs().into()),
-        );
+        let (lock, statement) = open.options.server_timeouts();
+        text += &format!("; SET LOCAL lock_timeout = {lock}");
+        text += &format!("; SET LOCAL statement_timeout = {statement}");
     }
     if let Some(mark) = mark {
         text += &format!("; SET LOCAL alkstore.tx = '{mark}'");

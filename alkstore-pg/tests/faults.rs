@@ -510,6 +510,30 @@ async fn a_standby_is_unavailable_until_it_is_promoted() {
 #[tokio::test]
 async fn a_statement_that_the_server_times_out_is_unavailable() {
     let f = Fixture::new().await;
+    let store = f.builder().operation_timeout(Duration::from_secs(3)).connect().await.unwrap();
+    let queue = store.queue("q").unwrap();
+    let id = queue.enqueue(&1).await.unwrap();
+    let slow = format!(
+        r#"CREATE FUNCTION "{0}".slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            PERFORM pg_sleep(60); RETURN NEW; END $$;
+        CREATE TRIGGER slow BEFORE INSERT ON "{0}".jobs
+            FOR EACH ROW EXECUTE FUNCTION "{0}".slow()"#,
+        f.schema
+    );
+    sql(&f.cluster.url(), slow).await;
+    // The server says so before anybody has to guess what became of it.
+    let error = unavailable(within(LONG, queue.enqueue(&2)).await);
+    assert!(error.contains("statement timeout"), "{error}");
+    // Its connection is as good as before.
+    assert!(queue.get_job(id).await.unwrap().is_some());
+    sql(&f.cluster.url(), format!(r#"DROP TRIGGER slow ON "{}".jobs"#, f.schema)).await;
+    works_again(&store).await;
+    assert_eq!(ready(&store, "q").await, 1);
+}
+
+#[tokio::test]
+async fn a_lock_that_is_held_for_too_long_is_unavailable() {
+    let f = Fixture::new().await;
     let store = f.builder().lock_timeout(Duration::from_secs(20));
     let store = store.operation_timeout(Duration::from_secs(1)).connect().await.unwrap();
     let queue = store.queue("q").unwrap();

@@ -277,3 +277,32 @@ async fn sql_refuses_what_the_store_refuses() {
     let entries: Vec<_> = events.iter().map(|event| event.headers.len()).collect();
     assert_eq!(entries, [1, 64, 0]);
 }
+
+#[tokio::test]
+async fn a_schema_may_have_any_name_that_can_be_quoted() {
+    let url = Cluster::shared().url();
+    let open = |schema: &str| PgStore::builder(&url).schema(schema).connect();
+    let schema = r#"it's "odd" $1 % \ -- é"#;
+    let store = open(schema).await.unwrap();
+    let queue = store.queue("q").unwrap();
+    let keyed = EnqueueOpts::new().unique_key("k");
+    let id = queue.enqueue_with(&1, keyed.clone()).await.unwrap();
+    assert_eq!(queue.enqueue_with(&1, keyed).await.unwrap(), id);
+    queue.claim("w").await.unwrap().unwrap().ack().await.unwrap();
+    store.stream("s").unwrap().publish(&1).await.unwrap();
+    let mut sql = PgConnection::connect(&url).await.unwrap();
+    let by_sql = format!(r#"SELECT "{}".enqueue('q', '1')"#, schema.replace('"', "\"\""));
+    sql.execute(AssertSqlSafe(by_sql)).await.unwrap();
+    assert_eq!(queue.stats().await.unwrap().ready, 1);
+    store.close().await.unwrap();
+    for schema in ["", "pg_jobs", "a$$b", "{s}", "a\nb", &"a".repeat(64)] {
+        let refused = open(schema).await;
+        assert!(
+            matches!(
+                refused,
+                Err(alkstore_core::Error::InvalidArgument { argument: "schema", .. })
+            ),
+            "{schema}: {refused:?}"
+        );
+    }
+}

@@ -467,7 +467,7 @@ impl Thread {
             }
             if std::mem::take(&mut inbox.disturbed) {
                 // What this process does itself disturbs as well.
-                let own = std::mem::take(&mut inbox.has_written);
+                let own = std::mem::take(&mut inbox.has_written) || inbox.is_served;
                 self.looks = if own { self.looks.min(CALM) } else { 0 };
             }
             let idle = if self.watched { IDLE } else { POLL };
@@ -482,13 +482,13 @@ impl Thread {
     /// Looks for what others have done while nobody here wants anything.
     fn look_around(&mut self) {
         let hub = &self.hub;
-        // Who has the connection has looked.
+        self.looks = (self.looks + 1).min(LOOKS.len());
+        // Who has the connection has looked, and while it writes nobody else commits.
         if let Some(mut desk) = hub.writer.desk.try_lock()
             && let Some(desk) = desk.as_mut()
             && hub.check_file().is_ok()
         {
             desk.look_for_commits(hub);
-            self.looks = (self.looks + 1).min(LOOKS.len());
             if self.looks == LOOKS.len() {
                 desk.checkpoint();
             }

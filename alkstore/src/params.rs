@@ -6,7 +6,7 @@ use std::time::Duration;
 use alkstore_core::{Error, Result};
 use percent_encoding::percent_decode_str;
 
-use crate::url::{listed, masked_value};
+use crate::url::{MASK, listed, masked_value};
 
 #[cfg(feature = "sqlite-unbundled")]
 use crate::Synchronous;
@@ -24,7 +24,9 @@ impl Params {
             let name = decoded("parameter", name)?;
             let Some(known) = known.iter().copied().find(|known| *known == name) else {
                 let expected = format!("a parameter that {engine:?} has, {}", listed(known));
-                return Err(Error::invalid_argument("parameter", name, expected));
+                // Of a password with a question mark that wasn't encoded, the rest is here.
+                let shown = if query.contains('@') { MASK } else { name.as_str() };
+                return Err(Error::invalid_argument("parameter", shown, expected));
             };
             let Ok(value) = percent_decode_str(value).decode_utf8() else {
                 let value = masked_value(known, value);

@@ -3,7 +3,7 @@
 use percent_encoding::percent_decode_str;
 
 /// What stands for a secret.
-const MASK: &str = "***";
+pub(crate) const MASK: &str = "***";
 
 /// Texts as an error lists them: quoted, the last after an "or".
 pub(crate) fn listed(texts: &[&str]) -> String {

@@ -81,6 +81,8 @@ async fn no_password_is_shown() {
         refused("postgres://ada:s3cret@localhost:1/app?schma=jobs"),
         refused("postgres://ada:s3cret@localhost:1/app"),
         refused("postgres://ada:s3cret@localhost:x/app"),
+        refused("postgres://ada:1?s3cret@localhost/app"),
+        refused("postgres://ada:1#s3cret@localhost/app"),
         refused("postgres://localhost:1/app?password=s3cret"),
         refused("postgres://localhost:1/app?password=s3cret%FF"),
         refused("postgres://localhost:1/app?listen_url=postgres%3A%2F%2Fada%3As3cret%40%FF"),

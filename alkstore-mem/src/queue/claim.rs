@@ -43,7 +43,7 @@ impl QueueState {
             let next = self.sets.delayed.first().into_iter().chain(self.sets.leased.first()).min();
             match next {
                 Some(&(instant, id)) if instant <= now => {
-                    self.change(id, |row| row.pend(instant, now));
+                    self.change(id, |row| row.pend(row.last_ready_at(now), now));
                 }
                 _ => return taken_in,
             }

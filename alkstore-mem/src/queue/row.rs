@@ -109,7 +109,21 @@ impl Row {
         }
     }
 
+    /// When it last became claimable, or will: at its claim's deadline too, unless it has expired
+    /// by then.
+    pub(crate) fn last_ready_at(&self, now: Timestamp) -> Timestamp {
+        match self.phase {
+            Phase::Claimed { deadline, .. }
+                if deadline <= now && !self.is_last_attempt() && !self.is_expired(deadline) =>
+            {
+                deadline
+            }
+            _ => self.ready_at,
+        }
+    }
+
     pub(crate) fn die(&mut self, death: Death) {
+        self.ready_at = self.last_ready_at(death.at);
         self.phase = Phase::Dead { died_at: death.at };
         if let Some(reason) = death.reason {
             self.last_error = Some(reason.to_owned());
@@ -131,7 +145,7 @@ impl Row {
         record.priority = self.priority;
         record.attempt = self.attempt;
         record.max_attempts = self.max_attempts;
-        record.ready_at = self.ready_at.into();
+        record.ready_at = self.last_ready_at(now).into();
         record.visibility_timeout = self.visibility.as_duration();
         record.retry_base = self.retry_base;
         record.dead_retention = self.dead_retention;
@@ -140,7 +154,7 @@ impl Row {
         record.last_error = self.last_error.clone();
         match (standing, &self.phase) {
             (Standing::Gone, _) => return None,
-            (Standing::Pending { ready_at }, _) => record.ready_at = ready_at.into(),
+            (Standing::Pending { .. }, _) => {}
             (Standing::Claimed, Phase::Claimed { worker, deadline }) => {
                 record.state = JobState::Claimed;
                 record.worker_id = Some(worker.to_string());

@@ -518,3 +518,24 @@ impl Layer for CancelsQuietly {
         Ok(results)
     }
 }
+
+/// Makes sure of a claim before it settles it.
+pub(crate) struct SettlesInTwoSteps;
+
+#[async_trait]
+impl Layer for SettlesInTwoSteps {
+    async fn settle_jobs(
+        &self,
+        inner: &dyn Store,
+        items: Vec<Settlement>,
+    ) -> Result<Vec<Result<Settled>>> {
+        let mut held = items.clone();
+        for item in &mut held {
+            let extend = Lease::saturating(Duration::from_secs(90));
+            item.action = SettleAction::Heartbeat { extend };
+        }
+        inner.settle_jobs(held).await?;
+        yield_now().await;
+        inner.settle_jobs(items).await
+    }
+}

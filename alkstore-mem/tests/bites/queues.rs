@@ -50,6 +50,57 @@ impl Layer for InsertsBackwards {
     }
 }
 
+/// Requeues and purges one by one.
+pub(crate) struct TakesDeadOneByOne;
+
+impl TakesDeadOneByOne {
+    async fn ids(
+        inner: &dyn Store,
+        queue: &QueueName,
+        which: &DeadSelection,
+    ) -> Result<Vec<JobId>> {
+        match which {
+            DeadSelection::Ids(ids) => Ok(ids.clone()),
+            DeadSelection::All => {
+                let dead = JobFilter::new().state(JobState::Dead).limit(usize::MAX);
+                let dead = inner.find_jobs(queue, &dead).await?;
+                Ok(dead.iter().map(|job| job.id).collect())
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Layer for TakesDeadOneByOne {
+    async fn requeue_jobs(
+        &self,
+        inner: &dyn Store,
+        queue: &QueueName,
+        which: &DeadSelection,
+    ) -> Result<u64> {
+        let mut requeued = 0;
+        for id in Self::ids(inner, queue, which).await? {
+            requeued += inner.requeue_jobs(queue, &DeadSelection::Ids(vec![id])).await?;
+            yield_now().await;
+        }
+        Ok(requeued)
+    }
+
+    async fn purge_jobs(
+        &self,
+        inner: &dyn Store,
+        queue: &QueueName,
+        which: &DeadSelection,
+    ) -> Result<u64> {
+        let mut purged = 0;
+        for id in Self::ids(inner, queue, which).await? {
+            purged += inner.purge_jobs(queue, &DeadSelection::Ids(vec![id])).await?;
+            yield_now().await;
+        }
+        Ok(purged)
+    }
+}
+
 /// A job that the clock has made dead keeps its unique key until it is swept.
 pub(crate) struct DeadKeepsKey;
 

@@ -61,7 +61,7 @@ fn defaults(queue: &QueueName) -> (Duration, u32) {
 const RETRY_BASE: Duration = Duration::from_secs(5);
 
 /// A job as the server takes it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct NewRow {
     queue: QueueName,
     spec: JobSpec,
@@ -172,13 +172,15 @@ pub(super) async fn insert_alone(
 ) -> Result<Vec<JobId>> {
     let rows = rows(queue, opts, jobs)?;
     if rows.iter().any(|row| row.spec.unique_key.is_some()) {
-        return write(open.clone(), rows).await;
+        return write(open.clone(), rows.into()).await;
     }
     open.inserts.call(open, rows).await
 }
 
-pub(crate) fn write(open: Arc<Open>, rows: Vec<NewRow>) -> BoxFuture<'static, Result<Vec<JobId>>> {
-    let rows: Arc<[NewRow]> = rows.into();
+pub(crate) fn write(
+    open: Arc<Open>,
+    rows: Arc<[NewRow]>,
+) -> BoxFuture<'static, Result<Vec<JobId>>> {
     Box::pin(async move {
         open.write(move |mut sql| {
             let rows = rows.clone();

@@ -104,6 +104,11 @@ fn record(row: &PgRow, queue: &QueueName) -> sqlx::Result<JobRecord> {
         record.died_at = Some(instant(died_at));
         match state {
             4 => {}
+            // It was claimable between its claim's lapse and its expiry.
+            2 if at < died_at => {
+                record.ready_at = instant(at);
+                record.last_error = Some(EXPIRED_ERROR.to_owned());
+            }
             3 => record.last_error = Some(LAPSED_ERROR.to_owned()),
             _ => record.last_error = Some(EXPIRED_ERROR.to_owned()),
         }

@@ -123,9 +123,9 @@ async fn settle(open: &Arc<Open>, items: Arc<[Settlement]>, wait: bool) -> Resul
 
 pub(crate) fn write(
     open: Arc<Open>,
-    items: Vec<Settlement>,
+    items: Arc<[Settlement]>,
 ) -> BoxFuture<'static, Result<Vec<Answer>>> {
-    Box::pin(async move { settle(&open, items.into(), false).await })
+    Box::pin(async move { settle(&open, items, false).await })
 }
 
 /// A call of its own: acks go together with others.

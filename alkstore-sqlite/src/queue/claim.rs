@@ -23,7 +23,9 @@ const STATE: &str = "SELECT EXISTS (SELECT 1 FROM alkstore_paused WHERE queue = 
 
 const IS_READY: &str = "SELECT 1 FROM alkstore_jobs WHERE queue = ?1 AND state = 0 LIMIT 1";
 
-const TAKE_IN: &str = "UPDATE alkstore_jobs SET state = 0, ready_at = at, worker = NULL
+/// One that has expired before its claim lapsed isn't claimable again.
+const TAKE_IN: &str = "UPDATE alkstore_jobs
+    SET state = 0, ready_at = iif(expires_at <= at, ready_at, at), worker = NULL
     WHERE id IN (SELECT id FROM alkstore_jobs
         WHERE queue = ?1 AND state IN (1, 2) AND at <= ?2 ORDER BY at, id LIMIT ?3)";
 

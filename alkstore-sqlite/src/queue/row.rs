@@ -77,8 +77,10 @@ fn gone_at(died_at: i64, retention: i64) -> i64 {
     Timestamp::from_millis(died_at).plus_millis(retention).as_millis()
 }
 
+/// One whose claim lapsed before it expired was claimable in between.
 const DIE: &str = "UPDATE alkstore_jobs
-    SET state = 4, at = ?2, last_error = coalesce(?3, last_error), worker = NULL,
+    SET state = 4, at = ?2, ready_at = iif(state = 2 AND at < ?2, at, ready_at),
+        last_error = coalesce(?3, last_error), worker = NULL,
         gone_at = min(?2 + min(retention_ms, ?4), ?4)
     WHERE id = ?1";
 
@@ -185,6 +187,9 @@ pub(super) fn record(
         Standing::Dead(death) => {
             record.state = JobState::Dead;
             record.died_at = Some(instant(death.at));
+            if life.state == CLAIMED && life.at < death.at {
+                record.ready_at = instant(life.at);
+            }
             if let Some(reason) = death.reason {
                 record.last_error = Some(reason.to_owned());
             }

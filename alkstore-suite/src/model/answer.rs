@@ -20,8 +20,8 @@ pub(super) enum Fault {
     Other(String),
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
+impl From<&Error> for Fault {
+    fn from(error: &Error) -> Self {
         match error {
             Error::ClaimLost { .. } => Self::ClaimLost,
             Error::LockLost { .. } => Self::LockLost,
@@ -121,8 +121,7 @@ pub(super) struct JobView {
     pub(super) attempt: u32,
     pub(super) max_attempts: u32,
     pub(super) enqueued_at: i64,
-    /// Not told of a dead job: what it means there the contract doesn't say.
-    pub(super) ready_at: Option<i64>,
+    pub(super) ready_at: i64,
     pub(super) visibility: i64,
     pub(super) retry_base: i64,
     pub(super) retention: Option<i64>,
@@ -208,19 +207,19 @@ pub(super) fn pairs(headers: &Headers) -> Vec<(String, String)> {
     headers.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-pub(super) fn done(result: Result<()>) -> Answer {
-    result.map(|()| Value::Done).map_err(Fault::from)
+pub(super) fn done(result: Result<()>) -> Result<Value> {
+    result.map(|()| Value::Done)
 }
 
-pub(super) fn flag(result: Result<bool>) -> Answer {
-    result.map(Value::Flag).map_err(Fault::from)
+pub(super) fn flag(result: Result<bool>) -> Result<Value> {
+    result.map(Value::Flag)
 }
 
-pub(super) fn count(result: Result<u64>) -> Answer {
-    result.map(Value::Count).map_err(Fault::from)
+pub(super) fn count(result: Result<u64>) -> Result<Value> {
+    result.map(Value::Count)
 }
 
-pub(super) fn events(result: Result<Vec<Event>>) -> Answer {
+pub(super) fn events(result: Result<Vec<Event>>) -> Result<Value> {
     Ok(Value::Events(result?.into_iter().map(EventView::from).collect()))
 }
 
@@ -252,7 +251,7 @@ impl From<JobRecord> for JobView {
             attempt: job.attempt,
             max_attempts: job.max_attempts,
             enqueued_at: millis(job.enqueued_at),
-            ready_at: (job.state != JobState::Dead).then(|| millis(job.ready_at)),
+            ready_at: millis(job.ready_at),
             visibility: whole(job.visibility_timeout),
             retry_base: whole(job.retry_base),
             retention: job.dead_retention.map(whole),

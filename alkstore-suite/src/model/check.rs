@@ -1,194 +1,144 @@
-//! One sequence on an engine and on the model side by side.
+//! One sequence on an engine and on the model, or on several engines side by side.
+//!
+//! Engines that are compared with each other begin at the same instant. While a transaction is
+//! open, what is written beside it may have to wait on one engine and not on another: it is put
+//! off on all of them until the transaction has ended, as is what was unavailable.
 
-use std::fmt::Debug;
-use std::pin::pin;
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::VecDeque;
 
-use alkstore_core::{JobFilter, StoreExt};
-use futures_util::future::{Either, select};
-
-use super::answer::{Answer, EventView, Fault, JobView, LockView, ScheduleView, StatsView};
-use super::answer::{StreamView, kind};
+use super::answer::Fault;
 use super::conflict::Conflict;
-use super::op::{Op, STREAMS};
-use super::state::Model;
-use super::system::{LOCK_TIMEOUT, System};
-use crate::factory::StoreFactory;
-
-/// How long an operation that may have to wait is watched, in real time, before the clock goes on.
-const PAUSE: Duration = Duration::from_millis(5);
+use super::op::{Ending, Op};
+use super::seen::{Outcome, same};
+use super::side::{Side, Told};
+use crate::model::Engines;
 
 /// Queues with more jobs are looked at in full only at the end.
 const FEW: usize = 200;
 
-type Outcome<T> = Result<T, String>;
+/// After how many operations all that can be read of several engines is looked at; answers are
+/// compared each time.
+const EVERY: usize = 4;
 
 /// Runs a sequence. `began` is called before each operation, `ended` hears what came of it.
 pub(super) async fn sequence(
-    factory: Arc<dyn StoreFactory>,
+    engines: Engines,
     ops: &[Op],
     began: impl Fn(),
     ended: impl Fn(&Op, String),
 ) -> Outcome<()> {
-    let mut system = System::new(factory).await;
-    let mut model = Model::new(system.now().await);
-    for (index, op) in ops.iter().enumerate() {
+    let mut sides = Sides::new(engines).await;
+    let mut step = 0;
+    for op in ops {
         began();
-        let step = async {
-            ended(op, one(&mut system, &mut model, op).await?);
-            observe(&system, &model, index % 2, FEW).await
-        };
-        step.await.map_err(|error| format!("step {index}, {op:?}: {error}"))?;
+        sides.run(&mut step, op.clone(), &ended).await?;
     }
-    observe(&system, &model, 0, usize::MAX).await.map_err(|error| format!("at the end: {error}"))
+    if !sides.put_off.is_empty() {
+        sides.run(&mut step, Op::End(Ending::Rollback), &ended).await?;
+    }
+    sides.look(0, usize::MAX).await.map_err(|error| format!("at the end: {error}"))
 }
 
-/// Does one operation and says what kind of answer came.
-async fn one(system: &mut System, model: &mut Model, op: &Op) -> Outcome<String> {
-    let one_writer = system.factory.capabilities().one_writer;
-    let conflict = model.conflict(op, one_writer);
-    if conflict == Conflict::Unclear {
-        return Ok("left out".to_owned());
-    }
-    let (answer, waited) = answer(system, model, op, conflict).await?;
-    model.now += waited;
-    // What it waited for may have been lost meanwhile.
-    let later = model.conflict(op, one_writer);
-    match (&answer, later.min(conflict)) {
-        (Err(Fault::Unavailable), _) if conflict != Conflict::None => {
-            return Ok(kind(&answer));
-        }
-        (answer, Conflict::Must) => {
-            return Err(format!("a transaction holds what it needs, but it answered {answer:?}"));
-        }
-        _ => {}
-    }
-    let expected = model.step(op, Some(&answer));
-    same("the answer", &answer, &expected)?;
-    Ok(kind(&answer))
+struct Sides {
+    sides: Vec<Side>,
+    put_off: Vec<Op>,
 }
 
-/// The answer of the engine, and how many milliseconds its clock was moved to get one.
-async fn answer(
-    system: &mut System,
-    model: &Model,
-    op: &Op,
-    conflict: Conflict,
-) -> Outcome<(Answer, i64)> {
-    let (factory, data) = (system.factory.clone(), system.data.clone());
-    let patience = factory.patience();
-    let mut applying = pin!(system.apply(model, op));
-    let mut waited = Duration::ZERO;
-    loop {
-        // With a transaction open, one that waits although it needn't is to end, and to be found.
-        let pause = match (conflict, &model.tx) {
-            (Conflict::None, None) => patience,
-            (Conflict::None, Some(_)) => patience / 10,
-            _ if factory.waits_in_real_time() => patience,
-            _ => PAUSE,
-        };
-        match select(applying.as_mut(), factory.sleep(pause)).await {
-            Either::Left((answer, _)) => {
-                return Ok((answer, i64::try_from(waited.as_millis()).unwrap_or(i64::MAX)));
-            }
-            Either::Right(_) if model.tx.is_none() || waited > patience => {
-                return Err(format!("no answer within {patience:?}"));
-            }
-            Either::Right(_) => {
-                data.advance(LOCK_TIMEOUT).await;
-                waited += LOCK_TIMEOUT;
+impl Sides {
+    async fn new(engines: Engines) -> Self {
+        let mut sides = Vec::new();
+        for (name, factory) in engines {
+            sides.push(Side::new(name, factory).await);
+        }
+        let start = sides.iter().map(|side| side.model.now).max().unwrap_or_default();
+        for side in &mut sides {
+            side.advance(start - side.model.now).await;
+        }
+        Self { sides, put_off: Vec::new() }
+    }
+
+    fn are_several(&self) -> bool {
+        self.sides.len() > 1
+    }
+
+    /// Does an operation, and then what was put off where it can be done now.
+    async fn run(&mut self, step: &mut usize, op: Op, ended: impl Fn(&Op, String)) -> Outcome<()> {
+        let op = if self.are_several() { op.without_a_draw() } else { op };
+        let every = if self.are_several() { EVERY } else { 1 };
+        let mut due = VecDeque::from([op]);
+        while let Some(op) = due.pop_front() {
+            let done = async {
+                if let Some(answer) = self.step(&op).await? {
+                    ended(&op, answer);
+                }
+                match step.is_multiple_of(every) {
+                    true => self.look(*step / every % 2, FEW).await,
+                    false => Ok(()),
+                }
+            };
+            done.await.map_err(|error| format!("step {step}, {op:?}: {error}"))?;
+            *step += 1;
+            if self.sides.iter().all(|side| side.model.tx.is_none()) {
+                due.extend(self.put_off.drain(..));
             }
         }
+        Ok(())
     }
-}
 
-/// Compares everything that can be read.
-async fn observe(system: &System, model: &Model, via: usize, few: usize) -> Outcome<()> {
-    compare(system, model, via, few).await.map_err(|failed| match failed {
-        Failed::Engine(error) => format!("reading failed: {error}"),
-        Failed::Differs(text) => text,
-    })
-}
-
-enum Failed {
-    Engine(alkstore_core::Error),
-    Differs(String),
-}
-
-impl From<alkstore_core::Error> for Failed {
-    fn from(error: alkstore_core::Error) -> Self {
-        Self::Engine(error)
-    }
-}
-
-impl From<String> for Failed {
-    fn from(text: String) -> Self {
-        Self::Differs(text)
-    }
-}
-
-async fn compare(system: &System, model: &Model, via: usize, few: usize) -> Result<(), Failed> {
-    let (now, store) = (model.now, &system.stores[via]);
-    same("the clock", &system.now().await, &now)?;
-
-    let mut listed = Vec::new();
-    for (handle, queue) in system.queues(via).iter().zip(model.data.queues.values()) {
-        let stats = queue.stats(now);
-        if stats.ready + stats.delayed + stats.claimed + stats.dead > 0 || stats.paused {
-            listed.push(stats.clone());
+    /// Does one operation and says what kind of answer came; nothing where it was put off.
+    async fn step(&mut self, op: &Op) -> Outcome<Option<String>> {
+        let conflict = self.sides.iter().map(|side| side.conflict(op)).max();
+        match conflict {
+            Some(Conflict::Unclear) => return Ok(Some("left out".to_owned())),
+            Some(Conflict::May) if self.are_several() => {
+                self.put_off.push(op.clone());
+                return Ok(None);
+            }
+            _ => {}
         }
-        if !model.is_unclear(&queue.name) {
-            same("stats()", &StatsView::from(handle.stats().await?), &stats)?;
+        let mut told = Vec::new();
+        for side in &mut self.sides {
+            let answer = side.step(op).await;
+            told.push(answer.map_err(|error| format!("on {}: {error}", side.name))?);
         }
-        if queue.jobs.len() <= few {
-            let jobs = handle.jobs(JobFilter::new().limit(usize::MAX)).await?;
-            let jobs: Vec<_> = jobs.into_iter().map(JobView::from).collect();
-            same_each("jobs()", &jobs, &queue.views(now))?;
+        let waited = told.iter().map(|told| told.waited).max().unwrap_or_default();
+        for (side, told) in self.sides.iter_mut().zip(&told) {
+            side.advance(waited - told.waited).await;
         }
-    }
-    let queues = store.queues().await?;
-    let mut queues: Vec<_> = queues.into_iter().map(StatsView::from).collect();
-    for list in [&mut queues, &mut listed] {
-        list.retain(|stats| !model.is_unclear(&stats.name));
-    }
-    same_each("queues()", &queues, &listed)?;
-
-    let known = model.data.streams.values().filter(|stream| stream.is_known());
-    let known: Vec<_> = known.map(|stream| stream.view()).collect();
-    let streams: Vec<_> = store.streams().await?.into_iter().map(StreamView::from).collect();
-    same_each("streams()", &streams, &known)?;
-    for (index, name) in STREAMS.into_iter().enumerate() {
-        let (handle, stream) = (system.stream(via, index), &model.data.streams[name]);
-        same("info()", &StreamView::from(handle.info().await?), &stream.view())?;
-        let events = handle.read(alkstore_core::Offset::START, usize::MAX).await?;
-        let events: Vec<_> = events.into_iter().map(EventView::from).collect();
-        same_each("read()", &events, &stream.read(0, usize::MAX))?;
+        self.agree(op, &told)
     }
 
-    let locks: Vec<_> = store.locks().await?.into_iter().map(LockView::from).collect();
-    let held: Vec<_> = model.data.locks.values().filter_map(|lock| lock.view(now)).collect();
-    same_each("locks()", &locks, &held)?;
-
-    let schedules = store.schedules().await?;
-    let schedules: Vec<_> = schedules.into_iter().map(|s| ScheduleView::at(now, s)).collect();
-    let registered = model.data.schedules.iter();
-    let registered: Vec<_> = registered.map(|(name, s)| s.view(name, now)).collect();
-    same_each("schedules()", &schedules, &registered)?;
-    Ok(())
-}
-
-fn same<T: PartialEq + Debug>(what: &str, engine: &T, model: &T) -> Outcome<()> {
-    match engine == model {
-        true => Ok(()),
-        false => Err(format!("{what} differs\n  engine: {engine:?}\n  model:  {model:?}")),
+    /// Compares the answers; that of one that had to wait in vain doesn't count.
+    fn agree(&mut self, op: &Op, told: &[Told]) -> Outcome<Option<String>> {
+        let names = self.sides.iter().map(|side| side.name);
+        let (waited, spoke): (Vec<_>, Vec<_>) =
+            names.zip(told).partition(|(_, told)| told.answer == Err(Fault::Unavailable));
+        for pair in spoke.windows(2) {
+            let [(one, left), (other, right)] = pair else { continue };
+            same("the answer", [*one, *other], &left.answer, &right.answer)?;
+            same("the error's text", [*one, *other], &left.text, &right.text)?;
+        }
+        if !waited.is_empty() && self.are_several() {
+            if let Some((name, told)) = spoke.iter().find(|(_, told)| told.answer.is_ok()) {
+                return Err(format!("only on {name} it is done: {:?}", told.answer));
+            }
+            self.put_off.push(op.clone());
+        }
+        Ok(told.first().map(|told| told.kind.clone()))
     }
-}
 
-/// As [`same`], but shows only where two lists begin to differ.
-fn same_each<T: PartialEq + Debug>(what: &str, engine: &[T], model: &[T]) -> Outcome<()> {
-    match (0..engine.len().max(model.len())).find(|place| engine.get(*place) != model.get(*place)) {
-        None => Ok(()),
-        Some(place) => same(&format!("{what}[{place}]"), &engine.get(place), &model.get(place)),
+    /// Compares everything that can be read.
+    async fn look(&mut self, via: usize, few: usize) -> Outcome<()> {
+        let mut all = Vec::new();
+        for side in &mut self.sides {
+            let seen = side.look(via, few).await;
+            let seen = seen.map_err(|error| format!("on {}: {error}", side.name))?;
+            all.push((side.name, seen));
+        }
+        for pair in all.windows(2) {
+            let [(one, left), (other, right)] = pair else { continue };
+            left.as_on([*one, *other], right)?;
+        }
+        Ok(())
     }
 }

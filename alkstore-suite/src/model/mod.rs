@@ -7,6 +7,9 @@
 //!
 //! What the contract leaves to the engine (ids, tokens, the jitter of a backoff, what was swept
 //! before) the model takes over from the answer, if it is one that may be.
+//!
+//! Several engines can run one sequence side by side: then they are compared with each other as
+//! well, and what the model leaves open has to be the same on all of them.
 
 mod answer;
 mod check;
@@ -16,6 +19,8 @@ mod machine;
 mod op;
 mod queue;
 mod schedule;
+mod seen;
+mod side;
 mod state;
 mod stream;
 mod system;
@@ -50,6 +55,9 @@ pub struct Plan {
 /// How often each operation was answered in which way: `Claim some`, `Settle(Ack ClaimLost`.
 pub type Covered = BTreeMap<String, u64>;
 
+/// Engines that are compared, with their names.
+pub type Engines = Vec<(&'static str, Arc<dyn StoreFactory>)>;
+
 /// Compares an engine with the model and says what that covered.
 ///
 /// Each sequence gets a factory of its own and is one future, run by `block_on`.
@@ -62,6 +70,19 @@ where
     F: Fn() -> Arc<dyn StoreFactory>,
     B: Fn(LocalBoxFuture<'_, Result<(), String>>) -> Result<(), String>,
 {
+    run_side_by_side(plan, || vec![("the engine", factory())], block_on)
+}
+
+/// Compares engines with the model and with each other, and says what that covered.
+///
+/// # Panics
+///
+/// Where they differ, with the shortest sequence found that shows it.
+pub fn run_side_by_side<F, B>(plan: Plan, engines: F, block_on: B) -> Covered
+where
+    F: Fn() -> Engines,
+    B: Fn(LocalBoxFuture<'_, Result<(), String>>) -> Result<(), String>,
+{
     let persistence = plan
         .regressions
         .map(|file| Box::new(FileFailurePersistence::Direct(file)) as Box<dyn FailurePersistence>);
@@ -69,6 +90,7 @@ where
         cases: plan.cases,
         failure_persistence: persistence,
         max_shrink_iters: 20_000,
+        max_shrink_time: 60_000,
         ..Config::default()
     });
     let covered = RefCell::new(Covered::new());
@@ -83,7 +105,7 @@ where
         let ended = |op: &op::Op, answer: String| {
             *covered.borrow_mut().entry(format!("{} {answer}", op.kind())).or_default() += 1;
         };
-        let sequence = check::sequence(factory(), &ops, began, ended);
+        let sequence = check::sequence(engines(), &ops, began, ended);
         block_on(Box::pin(sequence)).map_err(TestCaseError::fail)
     });
     match result {

@@ -258,6 +258,17 @@ impl Op {
         text.split(" {").next().unwrap_or_default().to_owned()
     }
 
+    /// The same, but for the pause of a retry that names none: every engine draws its own, and
+    /// from then on nothing would be the same.
+    pub(super) fn without_a_draw(mut self) -> Self {
+        if let Self::Settle { action, .. } | Self::Tx(TxOp::Settle { action, .. }) = &mut self
+            && let Action::Retry { delay: delay @ None, .. } = action
+        {
+            *delay = Some(Duration::from_secs(3));
+        }
+        self
+    }
+
     /// Whether it writes, outside of the open transaction.
     pub(super) fn writes_outside(&self) -> bool {
         !matches!(

@@ -138,6 +138,20 @@ impl Job {
         }
     }
 
+    /// When it last became claimable, or would have; a lapse makes it so unless it has expired.
+    fn last_ready_at(&self, now: i64) -> i64 {
+        match self.stored {
+            Stored::Claimed { deadline, .. }
+                if deadline <= now
+                    && self.attempt < self.max_attempts
+                    && self.expires_at.is_none_or(|at| deadline < at) =>
+            {
+                deadline
+            }
+            _ => self.ready_at,
+        }
+    }
+
     fn view(&self, queue: &str, now: i64) -> Option<JobView> {
         let mut view = JobView {
             id: self.id,
@@ -149,7 +163,7 @@ impl Job {
             attempt: self.attempt,
             max_attempts: self.max_attempts,
             enqueued_at: self.enqueued_at,
-            ready_at: None,
+            ready_at: self.last_ready_at(now),
             visibility: self.visibility,
             retry_base: self.retry_base,
             retention: self.retention,
@@ -162,10 +176,9 @@ impl Job {
         };
         match self.standing(now) {
             Standing::Gone { .. } => return None,
-            Standing::Pending { ready_at } => view.ready_at = Some(ready_at),
+            Standing::Pending { .. } => {}
             Standing::Claimed { deadline } => {
                 view.state = JobState::Claimed;
-                view.ready_at = Some(self.ready_at);
                 view.deadline = Some(deadline);
                 if let Stored::Claimed { worker, .. } = &self.stored {
                     view.worker = Some(worker.clone());
@@ -439,6 +452,7 @@ impl Queue {
                 count(2, !job.wiped && of == Death::Settled);
             }
             job.last_error = job.error(now);
+            job.ready_at = job.last_ready_at(now);
             job.stored = Stored::Dead { died_at };
         }
         self.jobs.retain(|job| !matches!(job.standing(now), Standing::Gone { .. }));

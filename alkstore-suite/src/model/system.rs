@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use alkstore_core::{
     DeadSelection, EnqueueOpts, Headers, Job, JobFilter, JobId, Lock, NewEvent, NewJob, Offset,
-    Payload, PublishOpts, Queue, QueueOpts, Retried, ScheduleOpts, Store, StoreExt, Stream,
+    Payload, PublishOpts, Queue, QueueOpts, Result, Retried, ScheduleOpts, Store, StoreExt, Stream,
     Timestamp, Tx,
 };
 
 use super::answer::{
-    Answer, ClaimView, Fault, Fire, JobView, ScheduleView, Value, count, done, events, flag, millis,
+    ClaimView, Fault, Fire, JobView, ScheduleView, Value, count, done, events, flag, millis,
 };
 use super::op::{
     Action, BULK, CONSUMERS, Ending, EventInput, JobInput, LOCKS, Op, QUEUES, SCHEDULES, STREAMS,
@@ -123,7 +123,7 @@ impl System {
     }
 
     /// Does an operation; the model is as it was before.
-    pub(super) async fn apply(&mut self, model: &Model, op: &Op) -> Answer {
+    pub(super) async fn apply(&mut self, model: &Model, op: &Op) -> Result<Value> {
         match op {
             Op::Advance { millis } => {
                 self.data.advance(Duration::from_millis(millis.unsigned_abs())).await;
@@ -158,7 +158,7 @@ impl System {
         }
     }
 
-    async fn apply_queue(&mut self, model: &Model, op: &Op) -> Answer {
+    async fn apply_queue(&mut self, model: &Model, op: &Op) -> Result<Value> {
         match op {
             Op::Enqueue { via, queue, stamps, jobs } => {
                 let queue = self.queue_with(*via, *queue, stamps);
@@ -237,7 +237,7 @@ impl System {
         }
     }
 
-    async fn ack_batch(&mut self, model: &Model, claims: &[usize]) -> Answer {
+    async fn ack_batch(&mut self, model: &Model, claims: &[usize]) -> Result<Value> {
         let places = model.batch(claims);
         let Some(first) = places.first().map(|place| &model.claims[*place]) else {
             return Ok(Value::Each(Vec::new()));
@@ -252,10 +252,10 @@ impl System {
             slots[place] = Some(job);
         }
         self.jobs = slots.into_iter().flatten().collect();
-        Ok(Value::Each(results?.into_iter().map(|one| one.map_err(Fault::from)).collect()))
+        Ok(Value::Each(results?.into_iter().map(|one| one.map_err(|e| Fault::from(&e))).collect()))
     }
 
-    async fn apply_stream(&mut self, op: &Op) -> Answer {
+    async fn apply_stream(&mut self, op: &Op) -> Result<Value> {
         match op {
             Op::Publish { via, stream, events } => {
                 let offsets = self.stream(*via, *stream).publish_many(new_events(events)).await?;
@@ -285,7 +285,7 @@ impl System {
         }
     }
 
-    async fn apply_lock(&mut self, op: &Op) -> Answer {
+    async fn apply_lock(&mut self, op: &Op) -> Result<Value> {
         if let Op::TryLock { via, lock, owner, ttl } = op {
             if self.locks.len() >= MAX_LOCKS {
                 return Ok(Value::Done);
@@ -322,7 +322,7 @@ impl System {
         }
     }
 
-    async fn apply_schedule(&mut self, model: &Model, op: &Op) -> Answer {
+    async fn apply_schedule(&mut self, model: &Model, op: &Op) -> Result<Value> {
         match op {
             Op::Schedule { via, name, spec, queue, stamps, priority, expires } => {
                 let mut opts = ScheduleOpts::new().priority(*priority);
@@ -359,7 +359,7 @@ impl System {
     }
 
     /// The jobs that schedules enqueued and that the model hasn't seen.
-    async fn fires(&self, model: &Model, via: usize) -> Result<Vec<Fire>, Fault> {
+    async fn fires(&self, model: &Model, via: usize) -> Result<Vec<Fire>> {
         let mut fires = Vec::new();
         for name in QUEUES {
             for job in self.queue(via, name).jobs(JobFilter::new().limit(usize::MAX)).await? {
@@ -377,14 +377,14 @@ impl System {
         Ok(fires)
     }
 
-    async fn apply_tx(&mut self, model: &Model, op: &TxOp) -> Answer {
+    async fn apply_tx(&mut self, model: &Model, op: &TxOp) -> Result<Value> {
         let Some(mut tx) = self.tx.take() else { return Ok(Value::Done) };
         let answer = self.stage(model, &mut tx, op).await;
         self.tx = Some(tx);
         answer
     }
 
-    async fn stage(&mut self, model: &Model, tx: &mut Tx<'static>, op: &TxOp) -> Answer {
+    async fn stage(&mut self, model: &Model, tx: &mut Tx<'static>, op: &TxOp) -> Result<Value> {
         match op {
             TxOp::Enqueue { via, queue, stamps, jobs } => {
                 let queue = self.queue_with(*via, *queue, stamps);
@@ -428,7 +428,7 @@ impl System {
         }
     }
 
-    async fn end(&mut self, ending: Ending) -> Answer {
+    async fn end(&mut self, ending: Ending) -> Result<Value> {
         let Some(tx) = self.tx.take() else { return Ok(Value::Done) };
         match ending {
             Ending::Commit => done(tx.commit().await),

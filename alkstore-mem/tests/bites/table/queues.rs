@@ -112,6 +112,11 @@ pub(super) fn queues() -> Vec<Broken> {
             &["c39_a_dropped_batch_is_nothing_or_the_whole"],
         ),
         broken(
+            "dead jobs are requeued and purged one by one",
+            |_| Arc::new(TakesDeadOneByOne),
+            &["c39_a_dropped_requeue_or_purge_took_all_or_none"],
+        ),
+        broken(
             "a delay is rounded down",
             |_| {
                 Edits {

@@ -98,6 +98,11 @@ pub(super) fn settlements() -> Vec<Broken> {
             ],
         ),
         broken(
+            "a settlement has two steps",
+            |_| Arc::new(SettlesInTwoSteps),
+            &["c39_a_dropped_settlement_took_effect_or_not"],
+        ),
+        broken(
             "cancel leaves the holder's ack Ok",
             |_| Arc::new(CancelsQuietly::default()),
             &["q47_a_job_that_is_pending_or_claimed_can_be_cancelled"],

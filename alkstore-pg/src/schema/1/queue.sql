@@ -66,9 +66,9 @@ $$;
 CREATE FUNCTION {s}.tell(p_queue text, p_at bigint, p_now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF p_at <= p_now OR coalesce((
-        SELECT j.at FROM {s}.jobs j WHERE j.queue = p_queue AND j.state IN (1, 2)
-        ORDER BY j.at, j.id LIMIT 1) >= p_at, true)
+    IF p_at <= p_now OR (
+        SELECT j.at FROM {s}.jobs j WHERE j.queue = p_queue AND j.state IN (1, 2) AND j.at < p_at
+        ORDER BY j.at, j.id LIMIT 1) IS NULL
     THEN
         PERFORM {s}.wake('q' || p_queue);
     END IF;
@@ -95,6 +95,8 @@ BEGIN
     UPDATE {s}.jobs j SET
         state = 4,
         at = {s}.died_at(j.state, j.at, j.expires_at, p_now),
+        -- One whose claim lapsed before it expired was claimable in between.
+        ready_at = CASE WHEN j.state = 2 AND j.at < j.expires_at THEN j.at ELSE j.ready_at END,
         last_error = CASE WHEN j.state = 3
             THEN 'claim expired on the last attempt' ELSE 'expired' END,
         worker = NULL,
@@ -123,7 +125,7 @@ DECLARE
     holder bigint;
     died bigint;
 BEGIN
-    ids := ARRAY(SELECT nextval('{s}.jobs_id_seq') FROM generate_series(1, n));
+    ids := ARRAY(SELECT nextval({job_ids}) FROM generate_series(1, n));
     FOR r IN
         SELECT i.queue, i.key, i.ord FROM unnest(p_queue, p_key) WITH ORDINALITY i (queue, key, ord)
         WHERE i.key IS NOT NULL ORDER BY i.queue COLLATE "C", i.key COLLATE "C", i.ord
@@ -207,27 +209,32 @@ DECLARE
     v_blocked boolean := false;
     v_more boolean := false;
 BEGIN
+    -- Up to now and no further: beyond lie the deadlines of claims that were acked since the last
+    -- vacuum, which an old snapshot holds up, and each of them would have to be looked at.
     SELECT (SELECT true FROM {s}.paused p WHERE p.queue = p_queue),
         (SELECT j.at FROM {s}.jobs j WHERE j.queue = p_queue AND j.state IN (1, 2)
-            ORDER BY j.at, j.id LIMIT 1),
+            AND j.at <= v_now ORDER BY j.at, j.id LIMIT 1),
         (SELECT j.expires_at FROM {s}.jobs j WHERE j.state < 4 AND j.expires_at IS NOT NULL
-            ORDER BY j.expires_at LIMIT 1)
+            AND j.expires_at <= v_now ORDER BY j.expires_at LIMIT 1)
         INTO v_paused, v_due, v_expiry;
     IF v_paused THEN
         RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
             NULL::bigint, NULL::bigint, NULL::text, NULL::text, v_us, NULL::bigint, false, false;
         RETURN;
     END IF;
-    IF v_due <= v_now THEN
-        -- By their ids, and in a statement of their own: the next one has to see them as ready.
-        UPDATE {s}.jobs j SET state = 0, ready_at = j.at, worker = NULL WHERE j.id = ANY (ARRAY(
+    IF v_due IS NOT NULL THEN
+        -- By their ids, and in a statement of their own: the next one has to see them as ready. One
+        -- that has expired before its claim lapsed isn't claimable again.
+        UPDATE {s}.jobs j SET state = 0, worker = NULL,
+            ready_at = CASE WHEN j.expires_at <= j.at THEN j.ready_at ELSE j.at END
+        WHERE j.id = ANY (ARRAY(
             SELECT d.id FROM {s}.jobs d
             WHERE d.queue = p_queue AND d.state IN (1, 2) AND d.at <= v_now
             ORDER BY d.at, d.id LIMIT 1000 FOR UPDATE SKIP LOCKED));
         GET DIAGNOSTICS v_taken_in = ROW_COUNT;
     END IF;
     -- Where nothing in the store has expired, nothing has to be buried on the way.
-    IF v_expiry IS NULL OR v_expiry > v_now THEN
+    IF v_expiry IS NULL THEN
         RETURN QUERY
         WITH picked AS MATERIALIZED (
             SELECT j.id FROM {s}.jobs j WHERE j.queue = p_queue AND j.state = 0
@@ -320,11 +327,15 @@ DECLARE
     step double precision;
     until bigint;
 BEGIN
+    -- What is lost isn't locked: inside a transaction that would keep the job from everybody else.
+    now := {s}.now_ms();
     IF p_wait THEN
-        locked := ARRAY(SELECT l.id FROM {s}.jobs l WHERE l.id = ANY (p_id)
+        locked := ARRAY(SELECT l.id FROM {s}.jobs l
+            WHERE l.id = ANY (p_id) AND l.token = ANY (p_token) AND l.state IN (2, 3) AND l.at > now
             ORDER BY l.id FOR UPDATE);
     ELSE
-        locked := ARRAY(SELECT l.id FROM {s}.jobs l WHERE l.id = ANY (p_id)
+        locked := ARRAY(SELECT l.id FROM {s}.jobs l
+            WHERE l.id = ANY (p_id) AND l.token = ANY (p_token) AND l.state IN (2, 3) AND l.at > now
             ORDER BY l.id FOR UPDATE SKIP LOCKED);
     END IF;
     -- Only now: the wait may have taken a claim beyond its deadline.
@@ -343,7 +354,8 @@ BEGIN
         SELECT CASE
             WHEN a.ord IS NOT NULL THEN 1
             WHEN NOT i.id = ANY (locked) AND EXISTS (
-                SELECT 1 FROM {s}.jobs e WHERE e.id = i.id AND e.token = i.token) THEN 5
+                SELECT 1 FROM {s}.jobs e WHERE e.id = i.id AND e.token = i.token
+                    AND e.state IN (2, 3) AND e.at > now) THEN 5
             ELSE 0 END::smallint, NULL::bigint
         FROM item i LEFT JOIN acked a USING (ord) ORDER BY i.ord;
         RETURN;
@@ -356,12 +368,10 @@ BEGIN
         SELECT q.state, q.at, q.attempt, q.max_attempts, q.retry_base_ms, q.retention_ms INTO j
             FROM {s}.jobs q
             WHERE q.id = r.id AND q.queue = r.queue AND q.token = r.token;
-        IF NOT FOUND THEN
+        IF NOT FOUND OR j.state NOT IN (2, 3) OR j.at <= now THEN
             outcome := 0;
         ELSIF NOT r.id = ANY (locked) THEN
             outcome := 5;
-        ELSIF j.state NOT IN (2, 3) OR j.at <= now THEN
-            outcome := 0;
         ELSIF r.action = 0 THEN
             DELETE FROM {s}.jobs d WHERE d.id = r.id;
             outcome := 1;

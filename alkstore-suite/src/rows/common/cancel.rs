@@ -1,11 +1,11 @@
 //! Futures that are dropped at every await.
 
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use alkstore_core::{
-    Error, Job, JobFilter, JobState, NewEvent, NewJob, Offset, QueueOpts, Result, ScheduleOpts,
-    StoreExt,
+    Error, Job, JobFilter, JobRecord, JobState, NewEvent, NewJob, Offset, QueueOpts, Result,
+    ScheduleOpts, StoreExt,
 };
 
 use super::super::tx::{jobs, log, offset};
@@ -49,6 +49,7 @@ pub(crate) async fn c39_a_dropped_settlement_took_effect_or_not(cx: Cx) {
         ("release", |mut job| Box::pin(async move { job.release(MINUTE).await })),
         ("heartbeat", |mut job| Box::pin(async move { job.heartbeat(2 * MINUTE).await.map(drop) })),
     ];
+    let now = SystemTime::from(cx.now().await);
     for (way, settle) in ways {
         // One claim an attempt, more than there are awaits.
         let many = (0..64).map(|n| NewJob::new(&n).unwrap()).collect();
@@ -57,29 +58,49 @@ pub(crate) async fn c39_a_dropped_settlement_took_effect_or_not(cx: Cx) {
         let attempt = || settle(claims.lock().unwrap().pop().expect("a claim an attempt"));
         drop_at_every_await(attempt, async || {}).await.unwrap_or_else(|e| panic!("{way}: {e}"));
         let untouched: Vec<_> = claims.lock().unwrap().iter().map(Job::id).collect();
-        let settled = match way {
-            "ack" => None,
-            "fail" => Some(JobState::Dead),
-            "heartbeat" => Some(JobState::Claimed),
-            _ => Some(JobState::Pending),
-        };
-        let state_of = async |id| second.queue("q").unwrap().get_job(id).await.unwrap();
+        let record_of = async |id| second.queue("q").unwrap().get_job(id).await.unwrap();
         for id in ids {
-            let record = state_of(id).await;
-            let state = record.as_ref().map(|job| job.state);
-            assert!(state == Some(JobState::Claimed) || state == settled, "{way}: {record:?}");
+            let record = record_of(id).await;
+            assert!(
+                is_untouched(&record, now) || is_settled(way, &record, now),
+                "{way}: {record:?}"
+            );
             if untouched.contains(&id) {
-                assert_eq!(state, Some(JobState::Claimed), "{way} touched another job");
+                assert!(is_untouched(&record, now), "{way} touched another job: {record:?}");
             }
         }
         queue.purge_dead(alkstore_core::DeadSelection::All).await.unwrap();
         for job in queue.jobs(JobFilter::new()).await.unwrap() {
             let cancelled = queue.cancel(job.id).await.unwrap();
             // A settlement whose caller is gone may end the job in between.
-            let ended = matches!(way, "ack" | "fail")
-                && state_of(job.id).await.map(|job| job.state) == settled;
+            let ended =
+                matches!(way, "ack" | "fail") && is_settled(way, &record_of(job.id).await, now);
             assert!(cancelled || ended, "{way} left {job:?}");
         }
+    }
+}
+
+/// Whether a job is as its claim left it.
+fn is_untouched(record: &Option<JobRecord>, now: SystemTime) -> bool {
+    record.as_ref().is_some_and(|job| {
+        (job.state, job.attempt, job.deadline) == (JobState::Claimed, 1, Some(now + MINUTE))
+            && job.last_error.is_none()
+    })
+}
+
+/// Whether a settlement took effect as a whole.
+fn is_settled(way: &str, record: &Option<JobRecord>, now: SystemTime) -> bool {
+    let Some(job) = record else { return way == "ack" };
+    let pending = job.state == JobState::Pending
+        && (job.ready_at, job.deadline, &job.worker_id) == (now + MINUTE, None, &None);
+    let dead = job.state == JobState::Dead && job.died_at == Some(now);
+    let error = job.last_error.as_deref();
+    match way {
+        "retry" => pending && (job.attempt, error) == (1, Some("busy")),
+        "release" => pending && (job.attempt, error) == (0, None),
+        "fail" => dead && (job.attempt, error) == (1, Some("broken")),
+        "heartbeat" => job.state == JobState::Claimed && job.deadline == Some(now + 2 * MINUTE),
+        _ => false,
     }
 }
 

@@ -72,6 +72,29 @@ pub(crate) async fn q69_a_pinned_job_doesn_t_stand_in_the_way_of_others(cx: Cx) 
     assert_eq!(take_id(&queue).await, pinned);
 }
 
+pub(crate) async fn q69_a_settlement_that_is_lost_holds_nothing(cx: Cx) {
+    let other = impatient(&cx).await;
+    for (kind, _) in KINDS {
+        let name = format!("q{kind}");
+        let queue = cx.store.queue_with(&name, brief()).unwrap();
+        let beside = other.queue(&name).unwrap();
+        let id = add(&queue, EnqueueOpts::new()).await;
+        let mut lapsed = take(&queue).await;
+        cx.advance(secs(10)).await;
+        let mut tx = cx.store.begin_tx().await.unwrap();
+        assert_lost(settle_tx(kind, &mut tx, &mut lapsed).await);
+        let found = claim_beside(&cx, &beside).await;
+        if !cx.capabilities().one_writer {
+            assert_eq!(found, [id], "a lost settlement keeps others from the job");
+        }
+        // Nor does the one of a job that somebody else holds by now.
+        assert_lost(settle_tx(kind, &mut tx, &mut lapsed).await);
+        tx.commit().await.unwrap();
+        assert_lost(lapsed.ack().await);
+        assert!(state(&queue, id).await.is_some());
+    }
+}
+
 pub(crate) async fn q69_instants_are_those_of_the_staging_call(cx: Cx) {
     let queue = cx.store.queue_with("q", brief()).unwrap();
     let id = add_many(&queue, 2, EnqueueOpts::new()).await;

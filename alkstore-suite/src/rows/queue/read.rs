@@ -120,6 +120,34 @@ pub(crate) async fn q54_a_claim_that_lapsed_after_the_expiry_is_dead_since_the_e
     assert_reads_dead(&cx, &queue, id, EXPIRED_ERROR, start + secs(5)).await;
 }
 
+pub(crate) async fn q54_a_sweep_changes_nothing_of_what_is_read_of_the_dead(cx: Cx) {
+    for sweep in ["claim", "maintain", "requeue", "purge"] {
+        let queue = cx.store.queue_with(sweep, brief()).unwrap();
+        let start = now(&cx).await;
+        let expiring = |after| EnqueueOpts::new().expires(secs(after));
+        let held = add(&queue, expiring(5)).await;
+        let lapsed = add(&queue, expiring(15)).await;
+        let exhausted = add(&queue, EnqueueOpts::new().max_attempts(1)).await;
+        assert_eq!(queue.claim_batch("w", 10).await.unwrap().len(), 3);
+        let waited = add(&queue, expiring(5).delay(secs(3))).await;
+        let early = add(&queue, expiring(5).delay(secs(60))).await;
+        cx.advance(secs(20)).await;
+        let read = async || queue.jobs(JobFilter::new().state(JobState::Dead)).await.unwrap();
+        let before = read().await;
+        // When each could last be claimed, or could have been.
+        let ready: Vec<_> = before.iter().map(|job| (job.id, job.ready_at)).collect();
+        let expected = [(held, 0), (lapsed, 10), (exhausted, 0), (waited, 3), (early, 60)];
+        assert_eq!(ready, expected.map(|(id, after)| (id, start + secs(after))));
+        match sweep {
+            "claim" => assert_none(&queue).await,
+            "maintain" => assert!(cx.store.maintain().await.unwrap().expired >= 4),
+            "requeue" => assert_eq!(queue.requeue_dead(Vec::new()).await.unwrap(), 0),
+            _ => assert_eq!(queue.purge_dead(Vec::new()).await.unwrap(), 0),
+        }
+        assert_eq!(read().await, before, "a {sweep} is seen");
+    }
+}
+
 pub(crate) async fn q54_time_holds_back_nothing_from_requeue_and_purge(cx: Cx) {
     for purge in [false, true] {
         for all in [false, true] {

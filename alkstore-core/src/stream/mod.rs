@@ -1,26 +1,25 @@
 //! Streams: append-only logs with consumers that remember their place.
 
-use std::collections::VecDeque;
+mod consumer;
+mod subscription;
+
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::Future;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
 
 use crate::error::{Error, Result};
 use crate::macros::{ids, setters};
 use crate::name::{LocalName, StreamName};
 use crate::payload::{Headers, IntoPayload, Payload};
-use crate::store::{Store, WeakStore};
+use crate::store::Store;
 use crate::tx::Tx;
-use crate::wake::{Topic, Wait, Watch, one_result};
+use crate::wake::{Topic, one_result};
 
-/// How many events a subscription reads at once.
-const SUBSCRIPTION_PAGE: usize = 256;
+pub use consumer::Consumer;
+pub use subscription::Subscription;
 
 ids! {
     /// An event's place in its stream: 1, 2, 3, … without gaps, in commit order.
@@ -484,243 +483,4 @@ pub fn beyond_head(argument: &'static str, offset: Offset, head: Offset) -> Erro
         offset,
         format!("at most {head}, the last event of the stream"),
     )
-}
-
-/// A named reader of a stream whose place the store keeps: an address, cheap to clone.
-///
-/// Saving is explicit and never happens on drop. Save after the effect and an event may be seen
-/// twice; save in the transaction of the effect and it is seen once.
-#[derive(Debug, Clone)]
-pub struct Consumer {
-    stream: Stream,
-    name: LocalName,
-}
-
-impl Consumer {
-    /// The consumer's name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.name.as_str()
-    }
-
-    /// The offset saved last; [`Offset::START`] where none ever was.
-    ///
-    /// # Errors
-    ///
-    /// What the engine meets.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe.
-    pub async fn offset(&self) -> Result<Offset> {
-        self.stream.store.consumer_offset(&self.stream.name, &self.name).await
-    }
-
-    /// At most `limit` events strictly after the saved offset.
-    ///
-    /// # Errors
-    ///
-    /// What the engine meets.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe.
-    pub async fn read(&self, limit: usize) -> Result<Vec<Event>> {
-        self.stream.read(self.offset().await?, limit).await
-    }
-
-    /// Saves how far this consumer has come; a smaller offset than was saved changes nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidArgument`] where the offset lies beyond the head, or what the engine
-    /// meets.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it has saved the offset or not.
-    pub async fn save_offset(&self, offset: Offset) -> Result<()> {
-        self.stream.store.store_offset(&self.stream.name, &self.name, offset).await
-    }
-
-    /// [`save_offset`](Self::save_offset) when the transaction commits.
-    ///
-    /// # Errors
-    ///
-    /// As [`save_offset`](Self::save_offset); [`Error::InvalidArgument`] where the transaction is
-    /// of another store.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it has staged the offset or not.
-    pub async fn save_offset_tx(&self, tx: &mut Tx<'_>, offset: Offset) -> Result<()> {
-        let store = self.stream.store.store_id();
-        tx.store_offset(store, &self.stream.name, &self.name, offset).await
-    }
-
-    /// Sets the saved offset to any place up to the head: the one way back. Subscriptions that
-    /// are open go on from where they are.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidArgument`] where the offset lies beyond the head, or what the engine
-    /// meets.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it has set the offset or not.
-    pub async fn rewind(&self, offset: Offset) -> Result<()> {
-        self.stream.store.rewind_consumer(&self.stream.name, &self.name, offset).await
-    }
-
-    /// Everything strictly after the saved offset, then live. Two subscriptions of one consumer
-    /// both get every event.
-    ///
-    /// # Errors
-    ///
-    /// What the engine meets.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe.
-    pub async fn subscribe(&self) -> Result<Subscription> {
-        let Stream { store, name } = &self.stream;
-        let watch = store.watch(Topic::Stream(name.clone())).await?;
-        Ok(Subscription::new(store.weak(), name.clone(), self.offset().await?, watch))
-    }
-}
-
-/// A live tail of a stream. It ends when the store is closed, and doesn't keep it open.
-///
-/// Also a [`futures_core::Stream`] of the same items. A `next` that is dropped may leave a read
-/// under way until it is polled again; a [`recv`](Self::recv) leaves none.
-#[must_use = "a subscription yields nothing unless it is received from"]
-pub struct Subscription {
-    store: Arc<dyn WeakStore>,
-    stream: StreamName,
-    after: Offset,
-    read: VecDeque<Event>,
-    watch: Option<Box<dyn Watch>>,
-    step: Step,
-}
-
-/// What a subscription that has nothing to yield is about.
-enum Step {
-    /// It has to look.
-    Look,
-    /// It reads, and keeps the store open meanwhile; no result where that is gone.
-    Read(BoxFuture<'static, Option<Result<Vec<Event>>>>),
-    /// It waits for a change.
-    Wait(BoxFuture<'static, (Box<dyn Watch>, Result<()>)>),
-}
-
-impl fmt::Debug for Subscription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription")
-            .field("stream", &self.stream)
-            .field("after", &self.after)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Subscription {
-    fn new(
-        store: Arc<dyn WeakStore>,
-        stream: StreamName,
-        after: Offset,
-        watch: Box<dyn Watch>,
-    ) -> Self {
-        Self { store, stream, after, read: VecDeque::new(), watch: Some(watch), step: Step::Look }
-    }
-
-    /// The next event; `None` once the store is closed or its last handle dropped. After an error
-    /// it may be called again and goes on from the same place.
-    ///
-    /// # Errors
-    ///
-    /// What the engine meets.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: `select!` and timeouts lose nothing.
-    pub async fn recv(&mut self) -> Option<Result<Event>> {
-        let receiving = Receiving(self);
-        poll_fn(|cx| receiving.0.poll_recv(cx)).await
-    }
-
-    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Event>>> {
-        loop {
-            if !self.store.is_open() {
-                return Poll::Ready(None);
-            }
-            if let Some(event) = self.read.pop_front() {
-                self.after = event.offset;
-                return Poll::Ready(Some(Ok(event)));
-            }
-            let outcome = match &mut self.step {
-                Step::Look => {
-                    let page = read_page(self.store.clone(), self.stream.clone(), self.after);
-                    self.step = Step::Read(Box::pin(page));
-                    continue;
-                }
-                Step::Read(page) => {
-                    let page = ready!(page.as_mut().poll(cx));
-                    self.step = Step::Look;
-                    page.map(|events| events.map(|events| self.read = events.into()))
-                }
-                Step::Wait(wait) => {
-                    let (watch, outcome) = ready!(wait.as_mut().poll(cx));
-                    self.step = Step::Look;
-                    self.watch = Some(watch);
-                    if outcome.is_ok() {
-                        continue;
-                    }
-                    Some(outcome)
-                }
-            };
-            match outcome {
-                None | Some(Err(Error::Closed)) => return Poll::Ready(None),
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                Some(Ok(())) if !self.read.is_empty() => {}
-                Some(Ok(())) => {
-                    let Some(watch) = self.watch.take() else { return Poll::Ready(None) };
-                    self.step = Step::Wait(Box::pin(wait(watch)));
-                }
-            }
-        }
-    }
-}
-
-/// A `recv` under way. Dropped, it gives up a read, which would otherwise hold on to the store and
-/// to a connection with nobody to poll it.
-struct Receiving<'s>(&'s mut Subscription);
-
-impl Drop for Receiving<'_> {
-    fn drop(&mut self) {
-        if let Step::Read(_) = self.0.step {
-            self.0.step = Step::Look;
-        }
-    }
-}
-
-async fn read_page(
-    weak: Arc<dyn WeakStore>,
-    stream: StreamName,
-    after: Offset,
-) -> Option<Result<Vec<Event>>> {
-    let store = weak.upgrade()?;
-    Some(store.read_events(&stream, after, SUBSCRIPTION_PAGE).await)
-}
-
-async fn wait(mut watch: Box<dyn Watch>) -> (Box<dyn Watch>, Result<()>) {
-    let outcome = watch.changed(Wait::default()).await;
-    (watch, outcome)
-}
-
-impl futures_core::Stream for Subscription {
-    type Item = Result<Event>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_recv(cx)
-    }
 }
