@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use alkstore_bench::measure::Series;
-use alkstore_bench::{mem, report, sqlite, worker, workload};
+use alkstore_bench::{mem, report, worker, workload};
 use anyhow::Context;
 use clap::Parser;
 
@@ -26,7 +26,10 @@ struct Args {
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let mut workloads = mem::workloads();
-    workloads.extend(sqlite::workloads());
+    #[cfg(feature = "sqlite")]
+    workloads.extend(alkstore_bench::sqlite::workloads());
+    #[cfg(feature = "pg")]
+    workloads.extend(alkstore_bench::pg::workloads());
     workloads.extend(worker::workloads());
     if let Some(only) = &args.only {
         let mut wanted: Vec<_> =

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use alkstore::worker::Worker;
-use alkstore::{EnqueueOpts, MemStore, NewJob, Payload, StopToken, Store, StoreExt};
+use alkstore::{MemStore, StopToken, Store, StoreExt};
 use tempfile::TempDir;
 
+use crate::handles::fill;
 use crate::measure::{Reading, now, processor_time, rate};
 use crate::workload::{Target, Workload, workload};
 
@@ -15,10 +16,14 @@ use crate::workload::{Target, Workload, workload};
 const OVERHEAD: f64 = 1.0 / 1.15;
 
 #[derive(Debug, Clone, Copy)]
-enum Engine {
+pub enum Engine {
     Memory,
+    #[cfg(feature = "sqlite")]
     SqliteNormal,
+    #[cfg(feature = "sqlite")]
     SqliteFull,
+    #[cfg(feature = "pg")]
+    Postgres,
 }
 
 impl Engine {
@@ -26,34 +31,41 @@ impl Engine {
     fn jobs(self) -> u64 {
         match self {
             Self::Memory => 200_000,
+            #[cfg(feature = "sqlite")]
             Self::SqliteNormal => 50_000,
+            #[cfg(feature = "sqlite")]
             Self::SqliteFull => 20_000,
+            #[cfg(feature = "pg")]
+            Self::Postgres => 20_000,
         }
     }
 
     async fn open(self) -> anyhow::Result<(Option<TempDir>, Arc<dyn Store>)> {
-        let synchronous = match self {
-            Self::Memory => return Ok((None, Arc::new(MemStore::new()))),
-            Self::SqliteNormal => "normal",
-            Self::SqliteFull => "full",
-        };
-        let directory = TempDir::new()?;
-        let file = directory.path().join("bench.db");
-        let url = format!("sqlite:{}?synchronous={synchronous}", file.display());
-        Ok((Some(directory), alkstore::open(&url).await?))
+        match self {
+            Self::Memory => Ok((None, Arc::new(MemStore::new()))),
+            #[cfg(feature = "sqlite")]
+            Self::SqliteNormal => on_file("normal").await,
+            #[cfg(feature = "sqlite")]
+            Self::SqliteFull => on_file("full").await,
+            #[cfg(feature = "pg")]
+            Self::Postgres => Ok((None, Arc::new(crate::pg::empty().await?))),
+        }
     }
 
     async fn filled(self) -> anyhow::Result<(Option<TempDir>, Arc<dyn Store>)> {
         let (directory, store) = self.open().await?;
         let queue = store.queue("q")?;
-        let payload = Payload::from_json_text(format!("{{\"body\":\"{}\"}}", "x".repeat(89)))?;
-        for _ in 0..self.jobs() / 1_000 {
-            let job = || Ok(NewJob::new(payload.clone())?.opts(EnqueueOpts::new()));
-            let page: anyhow::Result<_> = (0..1_000).map(|_| job()).collect();
-            queue.enqueue_many(page?).await?;
-        }
+        fill(&queue, self.jobs()).await?;
         Ok((directory, store))
     }
+}
+
+#[cfg(feature = "sqlite")]
+async fn on_file(synchronous: &str) -> anyhow::Result<(Option<TempDir>, Arc<dyn Store>)> {
+    let directory = TempDir::new()?;
+    let file = directory.path().join("bench.db");
+    let url = format!("sqlite:{}?synchronous={synchronous}", file.display());
+    Ok((Some(directory), alkstore::open(&url).await?))
 }
 
 #[derive(serde::Deserialize)]
@@ -67,7 +79,7 @@ fn handled(body: &Body) -> bool {
 }
 
 /// The loop as one writes it by hand: claim, decode, handle, ack.
-async fn bare(engine: Engine, batch: usize) -> anyhow::Result<Reading> {
+pub async fn bare(engine: Engine, batch: usize) -> anyhow::Result<Reading> {
     let (_directory, store) = engine.filled().await?;
     let queue = store.queue("q")?;
     let jobs = engine.jobs();
@@ -87,7 +99,7 @@ async fn bare(engine: Engine, batch: usize) -> anyhow::Result<Reading> {
 }
 
 /// The same by the worker, from its start until the last ack is written.
-async fn by_worker(engine: Engine, concurrency: usize) -> anyhow::Result<Reading> {
+pub async fn by_worker(engine: Engine, concurrency: usize) -> anyhow::Result<Reading> {
     let (_directory, store) = engine.filled().await?;
     let jobs = engine.jobs();
     let (left, stop) = (Arc::new(AtomicU64::new(jobs)), StopToken::new());
@@ -130,24 +142,37 @@ async fn store_sleep(store: &Arc<dyn Store>, seconds: u32) -> anyhow::Result<()>
 }
 
 pub fn workloads() -> Vec<Workload> {
-    use Engine::{Memory, SqliteFull, SqliteNormal};
-
-    let held = |name, engine, concurrency, against| {
-        workload(name, move || by_worker(engine, concurrency))
-            .target(Target::NotBelow(OVERHEAD, against))
-    };
-    vec![
-        workload("bare loop one by one, memory", || bare(Memory, 1)),
-        workload("bare loop of 32, memory", || bare(Memory, 32)),
-        held("worker of 32, memory", Memory, 32, "bare loop of 32, memory"),
-        workload("bare loop one by one, SQLite NORMAL", || bare(SqliteNormal, 1)),
-        workload("bare loop of 32, SQLite NORMAL", || bare(SqliteNormal, 32)),
-        held("worker of 32, SQLite NORMAL", SqliteNormal, 32, "bare loop of 32, SQLite NORMAL"),
-        workload("bare loop of 32, SQLite FULL", || bare(SqliteFull, 32)),
-        held("worker of 32, SQLite FULL", SqliteFull, 32, "bare loop of 32, SQLite FULL"),
-        workload("idle worker, CPU a second, memory", || idle(Memory))
-            .target(Target::Micros(5_000.0)),
-        workload("idle worker, CPU a second, SQLite", || idle(SqliteNormal))
-            .target(Target::Micros(5_000.0)),
-    ]
+    let mut workloads = Vec::new();
+    let mut held =
+        |name, engine, bare_name| {
+            let bare = workload(bare_name, move || bare(engine, 32));
+            let worker = workload(name, move || by_worker(engine, 32));
+            let worker = worker.target(Target::NotBelow(OVERHEAD, bare_name));
+            workloads.extend([bare, worker].map(|workload| Workload {
+                network: !matches!(engine, Engine::Memory),
+                ..workload
+            }));
+        };
+    held("worker of 32, memory", Engine::Memory, "bare loop of 32, memory");
+    #[cfg(feature = "sqlite")]
+    {
+        let normal = "bare loop of 32, SQLite NORMAL";
+        held("worker of 32, SQLite NORMAL", Engine::SqliteNormal, normal);
+        held("worker of 32, SQLite FULL", Engine::SqliteFull, "bare loop of 32, SQLite FULL");
+    }
+    #[cfg(feature = "pg")]
+    held("worker of 32, pg", Engine::Postgres, "bare loop of 32, pg");
+    let one_by_one = |name, engine| workload(name, move || bare(engine, 1));
+    let idle = |name, engine| workload(name, move || idle(engine)).target(Target::Micros(5_000.0));
+    workloads.push(one_by_one("bare loop one by one, memory", Engine::Memory));
+    workloads.push(idle("idle worker, CPU a second, memory", Engine::Memory));
+    #[cfg(feature = "sqlite")]
+    {
+        let engine = Engine::SqliteNormal;
+        workloads.push(one_by_one("bare loop one by one, SQLite NORMAL", engine));
+        workloads.push(idle("idle worker, CPU a second, SQLite", engine));
+    }
+    #[cfg(feature = "pg")]
+    workloads.push(idle("idle worker, CPU a second, pg", Engine::Postgres).on_network());
+    workloads
 }

@@ -12,6 +12,8 @@ pub struct Workload {
     pub run: Run,
     /// 0 is a current-thread runtime.
     pub worker_threads: usize,
+    /// Whether it talks to a server.
+    pub network: bool,
     pub target: Option<Target>,
 }
 
@@ -31,12 +33,17 @@ where
     F: Future<Output = anyhow::Result<Reading>> + 'static,
 {
     let run = Box::new(move || -> Pin<Box<dyn Future<Output = _>>> { Box::pin(run()) });
-    Workload { name, run, worker_threads: 0, target: None }
+    Workload { name, run, worker_threads: 0, network: false, target: None }
 }
 
 impl Workload {
     pub fn on_four_threads(mut self) -> Self {
         self.worker_threads = 4;
+        self
+    }
+
+    pub fn on_network(mut self) -> Self {
+        self.network = true;
         self
     }
 
@@ -55,6 +62,9 @@ impl Workload {
                 builder
             }
         };
+        if self.network {
+            builder.enable_all();
+        }
         builder.enable_time().build()?.block_on((self.run)())
     }
 }

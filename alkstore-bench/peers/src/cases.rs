@@ -1,60 +1,16 @@
 //! Who is held against whom, at what, and what is asked of it.
 
-use std::future::Future;
-use std::pin::Pin;
-
-use alkstore_bench::measure::Reading;
-use alkstore_bench::sqlite::{self as ours, CONCURRENT};
-use alkstore_bench::workload::{Target, Workload};
+use alkstore_bench::beside::{Beside, MILLION};
+use alkstore_bench::contest::{Bar, Case, LIMIT, OURS, Run, blocking, run};
+use alkstore_bench::handles::CONCURRENT;
+use alkstore_bench::sqlite as ours;
 use alkstore_sqlite::Durability;
 
 use crate::{honker, limit};
 
-type Running = Pin<Box<dyn Future<Output = anyhow::Result<Reading>>>>;
-pub type Run = Box<dyn Fn() -> Running>;
+const PEER: &str = "honker";
 
-/// Who runs a workload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Who {
-    Ours,
-    Peer,
-    Limit,
-}
-
-/// What is asked of a case.
-#[derive(Debug, Clone, Copy)]
-pub enum Bar {
-    /// So many times the peer, or the given part of the limit where that is lower.
-    Peer(f64),
-    /// The peer's reading of another case of the round.
-    PeerOf(&'static str),
-    /// So many times our own reading of another case of the round.
-    OursOf(f64, &'static str),
-    /// So many times the limit.
-    Limit(f64),
-    /// So much time.
-    AtMost(f64),
-}
-
-pub struct Case {
-    pub name: String,
-    pub runs: Vec<(Who, Run)>,
-    pub bars: Vec<Bar>,
-}
-
-fn run<F: Future<Output = anyhow::Result<Reading>> + 'static>(
-    who: Who,
-    run: impl Fn() -> F + 'static,
-) -> (Who, Run) {
-    (who, Box::new(move || -> Running { Box::pin(run()) }))
-}
-
-/// A driver that blocks.
-fn blocking(who: Who, run: impl Fn() -> anyhow::Result<Reading> + 'static) -> (Who, Run) {
-    (who, Box::new(move || -> Running { Box::pin(std::future::ready(run())) }))
-}
-
-fn case(name: &str, durability: Durability, runs: Vec<(Who, Run)>, bars: &[Bar]) -> Case {
+fn case(name: &str, durability: Durability, runs: Vec<(&'static str, Run)>, bars: &[Bar]) -> Case {
     let name = format!("{name}, {}", format!("{durability:?}").to_uppercase());
     Case { name, runs, bars: bars.to_vec() }
 }
@@ -68,7 +24,7 @@ pub fn all() -> Vec<Case> {
     cases.extend(wakes_and_streams(Durability::Full));
     cases.push(Case {
         name: "processor time of an idle listener".to_owned(),
-        runs: vec![run(Who::Ours, ours::idle), blocking(Who::Peer, honker::idle)],
+        runs: vec![run(OURS, ours::idle), blocking(PEER, honker::idle)],
         bars: vec![Bar::Peer(0.2)],
     });
     cases
@@ -76,16 +32,7 @@ pub fn all() -> Vec<Case> {
 
 /// What a million rows beside cost, and how long a claim holds the write lock: ours alone.
 pub fn alone() -> Vec<Case> {
-    let case = |workload: Workload| {
-        let bars = match workload.target {
-            Some(Target::NotBelow(part, other)) => vec![Bar::OursOf(part, other)],
-            Some(Target::Micros(most)) => vec![Bar::AtMost(most)],
-            Some(Target::PerSecond(_)) | None => vec![],
-        };
-        let name = workload.name.to_owned();
-        Case { name, runs: vec![(Who::Ours, Box::new(move || (workload.run)()))], bars }
-    };
-    ours::workloads().into_iter().map(case).collect()
+    ours::workloads().into_iter().map(Case::from).collect()
 }
 
 /// What a million jobs ready cost; each contestant fills a table of its own, which takes time.
@@ -93,8 +40,8 @@ pub fn growth() -> Case {
     Case {
         name: "claim + ack at 1M ready, NORMAL".to_owned(),
         runs: vec![
-            run(Who::Ours, || ours::growth(ours::Beside::Ready(1_000_000))),
-            run(Who::Peer, honker::at_a_million),
+            run(OURS, || ours::growth(Beside::Ready(MILLION))),
+            run(PEER, honker::at_a_million),
         ],
         bars: vec![Bar::Peer(1_000.0)],
     }
@@ -123,9 +70,9 @@ fn enqueues(d: Durability) -> Vec<Case> {
             "enqueue, 1 producer",
             d,
             vec![
-                run(Who::Ours, move || ours::enqueue(d, 1)),
-                blocking(Who::Peer, move || honker::enqueue(d, 1)),
-                blocking(Who::Limit, move || limit::enqueue(d)),
+                run(OURS, move || ours::enqueue(d, 1)),
+                blocking(PEER, move || honker::enqueue(d, 1)),
+                blocking(LIMIT, move || limit::enqueue(d)),
             ],
             &[Bar::Peer(1.3)],
         ),
@@ -133,9 +80,9 @@ fn enqueues(d: Durability) -> Vec<Case> {
             "enqueue, 64 at once",
             d,
             vec![
-                run(Who::Ours, move || ours::enqueue(d, CONCURRENT)),
-                blocking(Who::Peer, move || honker::enqueue(d, CONCURRENT)),
-                run(Who::Limit, move || limit::enqueue_together(d, CONCURRENT)),
+                run(OURS, move || ours::enqueue(d, CONCURRENT)),
+                blocking(PEER, move || honker::enqueue(d, CONCURRENT)),
+                run(LIMIT, move || limit::enqueue_together(d, CONCURRENT)),
             ],
             &together,
         ),
@@ -143,9 +90,9 @@ fn enqueues(d: Durability) -> Vec<Case> {
             "enqueue, 100 a call",
             d,
             vec![
-                run(Who::Ours, move || ours::enqueue_many(d)),
-                blocking(Who::Peer, move || honker::enqueue_many(d)),
-                blocking(Who::Limit, move || limit::enqueue_many(d)),
+                run(OURS, move || ours::enqueue_many(d)),
+                blocking(PEER, move || honker::enqueue_many(d)),
+                blocking(LIMIT, move || limit::enqueue_many(d)),
             ],
             &and_peer_of(d, Bar::Peer(5.0), "enqueue, 100 a call, NORMAL"),
         ),
@@ -153,9 +100,9 @@ fn enqueues(d: Durability) -> Vec<Case> {
             "one enqueue alone, p50",
             d,
             vec![
-                run(Who::Ours, move || ours::enqueue_alone(d)),
-                blocking(Who::Peer, move || honker::enqueue_alone(d)),
-                blocking(Who::Limit, move || limit::enqueue_alone(d)),
+                run(OURS, move || ours::enqueue_alone(d)),
+                blocking(PEER, move || honker::enqueue_alone(d)),
+                blocking(LIMIT, move || limit::enqueue_alone(d)),
             ],
             if is_full(d) { &[Bar::Limit(1.2)] } else { &[] },
         ),
@@ -168,25 +115,25 @@ fn claims(d: Durability) -> Vec<Case> {
             name,
             d,
             vec![
-                run(Who::Ours, move || ours::drain(d, workers, batch)),
-                blocking(Who::Peer, move || honker::drain(d, workers, batch)),
-                blocking(Who::Limit, move || limit::drain(d, workers, batch)),
+                run(OURS, move || ours::drain(d, workers, batch)),
+                blocking(PEER, move || honker::drain(d, workers, batch)),
+                blocking(LIMIT, move || limit::drain(d, workers, batch)),
             ],
             bars,
         )
     };
     let pipeline = |name, in_flight, bars: &[Bar]| {
         let limit = if in_flight == 1 {
-            blocking(Who::Limit, move || limit::pipeline(d))
+            blocking(LIMIT, move || limit::pipeline(d))
         } else {
-            run(Who::Limit, move || limit::pipeline_together(d, in_flight))
+            run(LIMIT, move || limit::pipeline_together(d, in_flight))
         };
         case(
             name,
             d,
             vec![
-                run(Who::Ours, move || ours::pipeline(d, in_flight)),
-                blocking(Who::Peer, move || honker::pipeline(d, in_flight)),
+                run(OURS, move || ours::pipeline(d, in_flight)),
+                blocking(PEER, move || honker::pipeline(d, in_flight)),
                 limit,
             ],
             bars,
@@ -213,9 +160,9 @@ fn wakes_and_streams(d: Durability) -> Vec<Case> {
             name,
             d,
             vec![
-                run(Who::Ours, move || ours::publish(d, batch)),
-                blocking(Who::Peer, move || honker::publish(d, batch)),
-                blocking(Who::Limit, move || limit::publish(d, batch)),
+                run(OURS, move || ours::publish(d, batch)),
+                blocking(PEER, move || honker::publish(d, batch)),
+                blocking(LIMIT, move || limit::publish(d, batch)),
             ],
             bars,
         )
@@ -225,9 +172,9 @@ fn wakes_and_streams(d: Durability) -> Vec<Case> {
             "wake in process, p50",
             d,
             vec![
-                run(Who::Ours, move || ours::wake(d)),
-                blocking(Who::Peer, move || honker::wake(d)),
-                blocking(Who::Limit, move || limit::wake(d)),
+                run(OURS, move || ours::wake(d)),
+                blocking(PEER, move || honker::wake(d)),
+                blocking(LIMIT, move || limit::wake(d)),
             ],
             &[Bar::Peer(0.5)],
         ),
@@ -235,8 +182,8 @@ fn wakes_and_streams(d: Durability) -> Vec<Case> {
             "wake across processes, p50",
             d,
             vec![
-                run(Who::Ours, move || ours::wake_across(d)),
-                blocking(Who::Peer, move || honker::wake_across(d)),
+                run(OURS, move || ours::wake_across(d)),
+                blocking(PEER, move || honker::wake_across(d)),
             ],
             &[Bar::Peer(1.0)],
         ),
@@ -252,9 +199,9 @@ fn wakes_and_streams(d: Durability) -> Vec<Case> {
             "read, 1,000 a call",
             d,
             vec![
-                run(Who::Ours, move || ours::read(d)),
-                blocking(Who::Peer, move || honker::read(d)),
-                blocking(Who::Limit, move || limit::read(d)),
+                run(OURS, move || ours::read(d)),
+                blocking(PEER, move || honker::read(d)),
+                blocking(LIMIT, move || limit::read(d)),
             ],
             &[Bar::Peer(4.0)],
         ));

@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use alkstore_bench::handles::{QUIET, WAKES, payload_text};
 use alkstore_bench::measure::{Reading, now, percentile, processor_time, rate, wall_micros};
-use alkstore_bench::sqlite::{BACKLOG, File, IDLE, QUIET, WAKES, payload_text};
+use alkstore_bench::sqlite::{BACKLOG, File, IDLE};
 use alkstore_sqlite::Durability;
 use honker::{Database, EnqueueOpts, Queue, QueueOpts};
 use serde_json::Value;

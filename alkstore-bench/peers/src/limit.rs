@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use alkstore_bench::handles::{self, QUIET, WAKES, payload_text};
 use alkstore_bench::measure::{Reading, now, percentile, wall_micros};
-use alkstore_bench::sqlite::{self, BACKLOG, File, QUIET, WAKES, payload_text};
+use alkstore_bench::sqlite::{BACKLOG, File};
 use alkstore_sqlite::Durability;
 use parking_lot::{Condvar, Mutex};
 use rusqlite::{Connection, params};
@@ -201,7 +202,7 @@ pub async fn enqueue_together(durability: Durability, tasks: usize) -> anyhow::R
     let serving = inbox.clone();
     let writer = std::thread::spawn(move || serving.serve(&conn, || {}));
     let (adding, payload) = (inbox.clone(), payload_text());
-    let reading = sqlite::repeat(tasks, move || {
+    let reading = handles::repeat(tasks, move || {
         let (inbox, payload) = (adding.clone(), payload.clone());
         async move { inbox.enqueue(payload).await }
     })
@@ -310,7 +311,7 @@ pub async fn pipeline_together(
         .collect();
     let start = now();
     let (adding, payload) = (inbox.clone(), payload_text());
-    let added = sqlite::repeat(2 * in_flight, move || {
+    let added = handles::repeat(2 * in_flight, move || {
         let (inbox, payload) = (adding.clone(), payload.clone());
         async move { inbox.enqueue(payload).await }
     })

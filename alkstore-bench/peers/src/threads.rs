@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use alkstore_bench::handles::WHILE;
 use alkstore_bench::measure::{Reading, now};
-use alkstore_bench::sqlite::WHILE;
 
 /// Repeats a step for a while, in so many threads at once, and counts what the steps say.
 pub fn repeat(

@@ -5,93 +5,36 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use alkstore::StoreExt;
 use alkstore::rusqlite::Connection;
-use alkstore::{EnqueueOpts, NewJob, Queue, StoreExt};
 use alkstore_sqlite::Durability;
 
-use super::{File, open, payload, payload_text};
-use crate::measure::{Reading, now, rate, wall_micros};
+use super::{File, open};
+use crate::beside::{Beside, MILLION, Rows};
+use crate::handles::{add_urgent, claim_and_ack, payload_text};
+use crate::measure::{Reading, now, wall_micros};
 use crate::workload::{Workload, workload};
-
-const MILLION: u64 = 1_000_000;
 
 /// How many jobs are claimed and acknowledged.
 const CLAIMS: u64 = 2_000;
-
-/// What stands in the table beside the jobs that are claimed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beside {
-    Nothing,
-    Ready(u64),
-    Priorities,
-    Delayed,
-    Claimed,
-    Lapsed,
-    Expired,
-    Dead,
-    OtherQueues,
-    FellDue,
-}
-
-impl Beside {
-    /// The number of rows, and what row `i` has for queue, state, at, priority, attempt, expiry.
-    fn rows(self) -> (u64, [&'static str; 6]) {
-        let ready = ["'q'", "0", "?2 - 1000", "0", "0", "NULL"];
-        match self {
-            Self::Nothing => (0, ready),
-            Self::Ready(count) => (count, ready),
-            Self::Priorities => (MILLION, ["'q'", "0", "?2 - 1000", "i % 1000", "0", "NULL"]),
-            Self::Delayed => (MILLION, ["'q'", "1", "?2 + 3600000 + i", "0", "0", "NULL"]),
-            Self::Claimed => (MILLION, ["'q'", "2", "?2 + 3600000 + i", "0", "1", "NULL"]),
-            Self::Lapsed => (MILLION, ["'q'", "3", "?2 - 3600000", "0", "3", "NULL"]),
-            Self::Expired => (MILLION, ["'q'", "0", "?2 - 3600000", "-1", "0", "?2 - 1000"]),
-            Self::Dead => (MILLION, ["'q'", "4", "?2 - 3600000", "0", "3", "NULL"]),
-            Self::OtherQueues => {
-                (MILLION, ["'other-' || (i % 10000)", "0", "?2 - 1000", "0", "0", "NULL"])
-            }
-            Self::FellDue => (MILLION, ["'q'", "1", "?2 - 1000", "0", "0", "NULL"]),
-        }
-    }
-}
 
 /// Puts the rows into the tables as the engine would have left them.
 async fn prepare(path: &Path, beside: Beside) -> anyhow::Result<()> {
     // It makes the tables.
     open(path, Durability::Normal).await?.close().await?;
-    let (count, [queue, state, at, priority, attempt, expires_at]) = beside.rows();
+    let now = wall_micros() / 1_000;
+    let Rows { count, queue, state, at, priority, attempt, expires_at } = beside.rows(now);
     let conn = Connection::open(path)?;
     conn.execute_batch("PRAGMA synchronous = OFF")?;
     let insert = format!(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
         INSERT INTO alkstore_jobs (queue, state, at, ready_at, priority, attempt, token,
             max_attempts, enqueued_at, visibility_ms, retry_base_ms, expires_at, payload)
-        SELECT {queue}, {state}, {at}, {at}, {priority}, {attempt}, {attempt}, 3, ?2 - 3600000,
-            300000, 5000, {expires_at}, ?3 FROM n WHERE ?1 > 0"
+        SELECT {queue}, {state}, {at}, {at}, {priority}, {attempt}, {attempt}, 3, {now} - 3600000,
+            300000, 5000, {expires_at}, ?2 FROM n WHERE ?1 > 0"
     );
-    let now = i64::try_from(wall_micros() / 1_000)?;
-    conn.execute(&insert, (i64::try_from(count)?, now, payload_text()))?;
+    conn.execute(&insert, (i64::try_from(count)?, payload_text()))?;
     conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
-    Ok(())
-}
-
-async fn claim_and_ack(queue: &Queue, count: u64) -> anyhow::Result<Reading> {
-    rate(count, || async {
-        for _ in 0..count {
-            let Some(mut job) = queue.claim("w").await? else {
-                anyhow::bail!("the queue ran empty")
-            };
-            job.ack().await?;
-        }
-        Ok(())
-    })
-    .await
-}
-
-async fn add_urgent(queue: &Queue, count: u64) -> anyhow::Result<()> {
-    let (payload, opts) = (payload()?, EnqueueOpts::new().priority(i32::MAX));
-    let jobs: Result<Vec<_>, _> =
-        (0..count).map(|_| Ok(NewJob::new(payload.clone())?.opts(opts.clone()))).collect();
-    queue.enqueue_many(jobs.map_err(|error: alkstore::Error| error)?).await?;
     Ok(())
 }
 

@@ -6,49 +6,16 @@ use std::time::Duration;
 
 use alkstore::{Queue, StoreExt};
 use alkstore_sqlite::Durability;
-use tokio::sync::mpsc;
 
-use super::{File, open, payload};
+use super::{File, open};
+use crate::handles::{QUIET, WAKES};
 use crate::measure::{Reading, now, pause, percentile, processor_time, wall_micros};
 
 /// The argument with which a program of the benchmarks becomes [`produce`].
 pub const PRODUCER: &str = "alkstore-producer";
 
-/// How many wakes are timed.
-pub const WAKES: usize = 100;
-
-/// How long it is quiet before each.
-pub const QUIET: Duration = Duration::from_millis(3);
-
 /// How long an idle process is watched.
 pub const IDLE: Duration = Duration::from_millis(600);
-
-/// The time from an enqueue to the moment at which a worker that waited holds the job.
-pub async fn wake(durability: Durability) -> anyhow::Result<Reading> {
-    let file = File::new()?;
-    let store = open(&file.path(), durability).await?;
-    let (queue, payload) = (store.queue("q")?, payload()?);
-    let worker = queue.clone();
-    let (sender, mut arrived) = mpsc::unbounded_channel();
-    let waiting = tokio::spawn(async move {
-        while let Ok(mut job) = worker.next("w").await {
-            sender.send(now())?;
-            job.ack().await?;
-        }
-        anyhow::Ok(())
-    });
-    let mut times = Vec::new();
-    for _ in 0..WAKES {
-        pause(QUIET).await;
-        let start = now();
-        queue.enqueue(payload.clone()).await?;
-        let Some(at) = arrived.recv().await else { anyhow::bail!("the worker has ended") };
-        times.push(at.duration_since(start));
-    }
-    waiting.abort();
-    store.close().await?;
-    Ok(Reading::Time(percentile(times, 0.5)))
-}
 
 /// What another process does that enqueues: each job says when that began.
 pub async fn produce(path: &Path, durability: Durability) -> anyhow::Result<()> {

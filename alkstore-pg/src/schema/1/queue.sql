@@ -329,6 +329,32 @@ DECLARE
 BEGIN
     -- What is lost isn't locked: inside a transaction that would keep the job from everybody else.
     now := {s}.now_ms();
+    IF NOT p_wait AND p_action = array_fill(0::smallint, ARRAY[cardinality(p_action)]) THEN
+        -- One row after the other by its id, in their order. The planner can't know how many there
+        -- are, and would compare each with each.
+        WITH held AS MATERIALIZED (
+            SELECT h.id, i.ord
+            FROM (SELECT u.* FROM unnest(p_id, p_queue, p_token)
+                WITH ORDINALITY u (id, queue, token, ord) ORDER BY u.id, u.ord OFFSET 0) i
+            CROSS JOIN LATERAL (
+                SELECT j.id FROM {s}.jobs j
+                WHERE j.id = i.id AND j.queue = i.queue AND j.token = i.token
+                    AND j.state IN (2, 3) AND j.at > now
+                FOR UPDATE SKIP LOCKED) h
+        ), gone AS (
+            DELETE FROM {s}.jobs d WHERE d.id = ANY (ARRAY(SELECT h.id FROM held h))
+        )
+        SELECT array_agg(f.ord) INTO locked
+            FROM (SELECT min(h.ord) AS ord FROM held h GROUP BY h.id) f;
+        RETURN QUERY SELECT CASE
+            WHEN i.ord IN (SELECT unnest(locked)) THEN 1
+            WHEN EXISTS (
+                SELECT 1 FROM {s}.jobs e WHERE e.id = i.id AND e.token = i.token
+                    AND e.state IN (2, 3) AND e.at > now) THEN 5
+            ELSE 0 END::smallint, NULL::bigint
+        FROM unnest(p_id, p_token) WITH ORDINALITY i (id, token, ord) ORDER BY i.ord;
+        RETURN;
+    END IF;
     IF p_wait THEN
         locked := ARRAY(SELECT l.id FROM {s}.jobs l
             WHERE l.id = ANY (p_id) AND l.token = ANY (p_token) AND l.state IN (2, 3) AND l.at > now
@@ -341,25 +367,6 @@ BEGIN
     -- Only now: the wait may have taken a claim beyond its deadline.
     us := {s}.clock_us();
     now := us / 1000;
-    IF p_action = array_fill(0::smallint, ARRAY[cardinality(p_action)]) THEN
-        RETURN QUERY
-        WITH item AS MATERIALIZED (
-            SELECT i.* FROM unnest(p_id, p_queue, p_token) WITH ORDINALITY i (id, queue, token, ord)
-        ), acked AS (
-            DELETE FROM {s}.jobs d USING item i
-            WHERE d.id = ANY (locked) AND d.id = i.id AND d.queue = i.queue AND d.token = i.token
-                AND d.state IN (2, 3) AND d.at > now
-            RETURNING i.ord
-        )
-        SELECT CASE
-            WHEN a.ord IS NOT NULL THEN 1
-            WHEN NOT i.id = ANY (locked) AND EXISTS (
-                SELECT 1 FROM {s}.jobs e WHERE e.id = i.id AND e.token = i.token
-                    AND e.state IN (2, 3) AND e.at > now) THEN 5
-            ELSE 0 END::smallint, NULL::bigint
-        FROM item i LEFT JOIN acked a USING (ord) ORDER BY i.ord;
-        RETURN;
-    END IF;
     FOR r IN
         SELECT i.* FROM unnest(p_id, p_queue, p_token, p_action, p_error, p_ms)
             WITH ORDINALITY i (id, queue, token, action, error, ms, ord) ORDER BY i.ord
