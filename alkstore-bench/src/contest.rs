@@ -124,13 +124,13 @@ pub fn compare(mut cases: Vec<Case>, options: &Options) -> anyhow::Result<()> {
             for (who, run) in case.runs.iter().filter(|(who, _)| wanted(who, &options.who)) {
                 let counts = round > 1 || options.quick;
                 match once(run).with_context(|| format!("{who}: {}", case.name)) {
-                    Ok(reading) if counts => readings.add(&case.name, *who, reading),
+                    Ok(reading) if counts => readings.add(&case.name, who, reading),
                     Ok(_) => {}
                     // What a peer fails at is missing in the table.
                     Err(error) if *who != OURS && *who != LIMIT => {
                         eprintln!("{error:#}");
                         if counts {
-                            readings.miss(&case.name, *who);
+                            readings.miss(&case.name, who);
                         }
                     }
                     Err(error) => return Err(error),

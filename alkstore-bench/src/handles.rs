@@ -91,11 +91,11 @@ pub async fn alone(step: impl AsyncFn() -> anyhow::Result<()>) -> anyhow::Result
 pub async fn drained<F, W>(
     workers: usize,
     backlog: u64,
-    fill: impl Fn(u64) -> F,
-    work: impl Fn() -> W,
+    fill: impl Fn(u64) -> F + Send + Sync,
+    work: impl Fn() -> W + Send + Sync,
 ) -> anyhow::Result<Reading>
 where
-    F: Future<Output = anyhow::Result<()>>,
+    F: Future<Output = anyhow::Result<()>> + Send,
     W: Future<Output = anyhow::Result<u64>> + Send + 'static,
 {
     let drain = async || -> anyhow::Result<u64> {

@@ -128,7 +128,7 @@ impl Readings {
             let Some((unit, _)) = self.units.get(&case.name) else { continue };
             let ours = self.of(&case.name, OURS);
             let mut line = vec![case.name.clone(), (*unit).to_owned()];
-            line.extend(contestants.iter().map(|who| with_spread(self.of(&case.name, *who))));
+            line.extend(contestants.iter().map(|who| with_spread(self.of(&case.name, who))));
             line.push(ratio(ours, &self.best_peer(&case.name)));
             line.push(ratio(ours, self.of(&case.name, LIMIT)));
             let verdicts: Vec<_> =
@@ -164,7 +164,7 @@ impl Readings {
                 rounds: case
                     .runs
                     .iter()
-                    .map(|(who, _)| (*who, self.of(&case.name, *who)))
+                    .map(|(who, _)| (*who, self.of(&case.name, who)))
                     .collect(),
                 targets: case.bars.iter().filter_map(|&bar| self.judge(case, bar)).collect(),
             })

@@ -74,7 +74,9 @@ fn below(name: &str) -> Option<Vec<&'static str>> {
         "alkstore-suite" => Some(vec![CORE]),
         "alkstore" => Some(core_and_engines()),
         "alkstore-cli" => Some(vec!["alkstore"]),
-        "alkstore-bench" => Some([&["alkstore", "alkstore-suite"][..], &core_and_engines()].concat()),
+        "alkstore-bench" => {
+            Some([&["alkstore", "alkstore-suite"][..], &core_and_engines()].concat())
+        }
         engine if ENGINES.contains(&engine) => Some(vec![CORE]),
         _ => None,
     }
