@@ -161,11 +161,7 @@ impl Readings {
             .map(|case| Line {
                 workload: &case.name,
                 unit: self.units.get(&case.name).map_or("", |(unit, _)| unit),
-                rounds: case
-                    .runs
-                    .iter()
-                    .map(|(who, _)| (*who, self.of(&case.name, who)))
-                    .collect(),
+                rounds: case.runs.iter().map(|(who, _)| (*who, self.of(&case.name, who))).collect(),
                 targets: case.bars.iter().filter_map(|&bar| self.judge(case, bar)).collect(),
             })
             .collect();
