@@ -250,6 +250,9 @@ pub(super) fn queues() -> Vec<Broken> {
             |_| Arc::new(RefusesLapsed::default()),
             &[
                 "q28_a_lapsed_claim_is_claimable_by_anyone",
+                "q22_a_lapsed_job_goes_to_one_claimant",
+                "q41_a_heartbeat_counts_from_now",
+                "q69_a_settlement_that_is_lost_holds_nothing",
                 "q27_a_claim_token_only_grows",
                 "q29_a_job_that_kills_its_workers_stops_after_its_attempts",
                 "q33_a_dropped_job_lapses_with_its_attempt_charged",
