@@ -60,6 +60,8 @@ pub(crate) fn read(argument: &'static str, url: &str) -> Result<PgConnectOptions
         }
     }
     let ssl_mode = checked(ssl_mode.as_deref(), has_root)?;
+    #[cfg(feature = "_tls")]
+    choose_provider();
     if !has_password {
         check_passfiles()?;
     }
@@ -102,6 +104,21 @@ fn checked(given: Option<&str>, has_root: bool) -> Result<PgSslMode> {
         // As libpq has it: a root is named to be checked against.
         PgSslMode::Require if has_root => Ok(PgSslMode::VerifyCa),
         mode => Ok(mode),
+    }
+}
+
+/// Chooses who does the cryptography where the process hasn't: the driver asks rustls for it where it
+/// checks a certificate without the host's name, and rustls panics where several are compiled in.
+#[cfg(feature = "_tls")]
+fn choose_provider() {
+    #[cfg(feature = "tls-rustls-aws-lc-rs")]
+    use rustls::crypto::aws_lc_rs::default_provider;
+    #[cfg(not(feature = "tls-rustls-aws-lc-rs"))]
+    use rustls::crypto::ring::default_provider;
+
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Whoever was first in between has chosen as well.
+        let _ = default_provider().install_default();
     }
 }
 

@@ -86,9 +86,24 @@ fn deliver_to(
     listeners: &mut Listeners,
     wakers: &mut Vec<Waker>,
 ) -> Outcome<()> {
-    if listeners.channels.is_empty() {
+    if listeners.channels.is_empty() || deliver_what_is_there(conn, listeners, wakers)? {
         return Ok(());
     }
+    // All of what came may be gone already; or it came between the two looks, and is there.
+    let head = head(conn)?;
+    if head > listeners.seen && !deliver_what_is_there(conn, listeners, wakers)? {
+        listeners.cut(head, wakers);
+        listeners.seen = head;
+    }
+    Ok(())
+}
+
+/// Says whether there was anything.
+fn deliver_what_is_there(
+    conn: &Connection,
+    listeners: &mut Listeners,
+    wakers: &mut Vec<Waker>,
+) -> Outcome<bool> {
     let mut statement = conn.prepare_cached(AFTER)?;
     let mut rows = statement.query([listeners.seen])?;
     let mut found = false;
@@ -108,16 +123,7 @@ fn deliver_to(
             wakers.extend(entry.sender.send(message.clone()));
         }
     }
-    drop(rows);
-    if !found {
-        // All of what came may be gone already.
-        let head = head(conn)?;
-        if head > listeners.seen {
-            listeners.cut(head, wakers);
-            listeners.seen = head;
-        }
-    }
-    Ok(())
+    Ok(found)
 }
 
 fn head(conn: &Connection) -> rusqlite::Result<i64> {

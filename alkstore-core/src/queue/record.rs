@@ -97,7 +97,7 @@ impl JobRecord {
     }
 }
 
-/// Which jobs [`Queue::jobs`] returns.
+/// Which jobs [`Queue::jobs`](crate::Queue::jobs) returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobFilter {

@@ -53,7 +53,7 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] where the offset lies beyond the head, or what the engine
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) where the offset lies beyond the head, or what the engine
     /// meets.
     ///
     /// # Cancel safety
@@ -67,7 +67,7 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// As [`save_offset`](Self::save_offset); [`Error::InvalidArgument`] where the transaction is
+    /// As [`save_offset`](Self::save_offset); [`Error::InvalidArgument`](crate::Error::InvalidArgument) where the transaction is
     /// of another store.
     ///
     /// # Cancel safety
@@ -83,7 +83,7 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] where the offset lies beyond the head, or what the engine
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) where the offset lies beyond the head, or what the engine
     /// meets.
     ///
     /// # Cancel safety
