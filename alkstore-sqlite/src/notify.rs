@@ -247,3 +247,62 @@ impl NotifyStore for SqliteStore {
         Ok(listener)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alkstore_core::ListenerLimits;
+    use futures_util::FutureExt;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::migrate;
+    use crate::store::Durability;
+
+    /// Has another process send a message before this step of what the connection does next, and
+    /// says afterwards whether there was such a step.
+    fn send_before(step: usize, conn: &mut Connection, other: Connection) -> Arc<AtomicBool> {
+        let sent = Arc::new(AtomicBool::new(false));
+        let (mut steps, says) = (0, sent.clone());
+        let handler = move || {
+            steps += 1;
+            if steps == step {
+                other.execute(SEND, params!["c", 0, 1, 1, "1"]).unwrap();
+                says.store(true, Ordering::SeqCst);
+            }
+            false
+        };
+        conn.progress_handler(1, Some(handler)).unwrap();
+        sent
+    }
+
+    #[test]
+    fn a_message_that_comes_in_the_middle_of_a_delivery_is_delivered() {
+        for step in 1.. {
+            let directory = TempDir::new().unwrap();
+            let path = directory.path().join("app.db");
+            let open = || migrate::writer(&path, Durability::Normal).unwrap();
+            let mut conn = open();
+            let channel = ChannelName::new("c").unwrap();
+            let mut listeners = Listeners::default();
+            let mut listener =
+                Listener::new(channel.clone(), ListenerLimits::default(), |sender| {
+                    let entry = Entry { number: 0, store: StoreId::new(), from: 0, sender };
+                    listeners.channels.insert(channel, vec![entry]);
+                    Box::new(())
+                });
+            let sent = send_before(step, &mut conn, open());
+            let deliver = |listeners: &mut Listeners| {
+                deliver_to(&conn, listeners, &mut Vec::new()).unwrap();
+            };
+            deliver(&mut listeners);
+            if !sent.load(Ordering::SeqCst) {
+                assert!(step > 10, "a delivery has more steps than {step}");
+                return;
+            }
+            // What came after the last look is for the next delivery.
+            deliver(&mut listeners);
+            let received = listener.recv().now_or_never();
+            assert!(matches!(received, Some(Some(Ok(_)))), "step {step}: {received:?}");
+        }
+    }
+}
