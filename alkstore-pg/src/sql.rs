@@ -111,6 +111,12 @@ impl Sql<'_> {
         sqlx::query(self.texts.statement(text)).persistent(self.texts.persistent)
     }
 
+    /// A statement that is planned each time, for what the table is like now: one that is kept was
+    /// planned for what it was like, and may read all of it.
+    pub(crate) fn query_once(&self, text: &'static str) -> Statement {
+        self.query(text).persistent(false)
+    }
+
     /// The rows of a statement.
     pub(crate) async fn all(&mut self, statement: Statement) -> Outcome<Vec<PgRow>> {
         Ok(statement.fetch_all(&mut *self.conn).await?)

@@ -32,42 +32,73 @@ pub(crate) fn topic(text: &str) -> Option<Topic> {
 /// The topics that somebody watches.
 ///
 /// Work that one waiter can take wakes one in each process: an enqueue doesn't wake a thousand
-/// idle workers. That misses nothing because whoever was woken and takes a job wakes the next one,
-/// which then looks for itself and learns the next instant at which work falls due, and so does a
-/// watch that ends.
+/// idle workers. That misses nothing because whoever was woken and takes as many jobs as it may
+/// wakes the next one, and so does a watch that ends before it has looked. Who takes fewer has left
+/// nothing; that the next one looks soon is for what nobody tells of: the instant at which work
+/// falls due, and claims whose transaction ends with its connection.
 #[derive(Debug, Default)]
-pub(crate) struct Topics(HashMap<Topic, Watched>);
+pub(crate) struct Topics {
+    watched: HashMap<Topic, Watched>,
+    /// How many wakes have reached a watch, of all topics.
+    wakes: u64,
+}
 
 #[derive(Debug)]
 struct Watched {
     notify: Arc<Notify>,
     watchers: usize,
+    /// The last of the wakes after which somebody has taken something.
+    looked: u64,
+    /// Whether somebody is about to be told to look.
+    soon: bool,
 }
+
+/// How soon a waiter looks for what nobody tells of, after somebody else took all there was.
+const SOON: Duration = Duration::from_millis(20);
 
 impl Topics {
     fn enter(&mut self, topic: Topic) -> Arc<Notify> {
-        let watched = self
-            .0
-            .entry(topic)
-            .or_insert_with(|| Watched { notify: Arc::new(Notify::new()), watchers: 0 });
+        let new = || Watched { notify: Arc::default(), watchers: 0, looked: 0, soon: false };
+        let watched = self.watched.entry(topic).or_insert_with(new);
         watched.watchers += 1;
         watched.notify.clone()
     }
 
-    /// One watcher less; whether others are left.
-    fn leave(&mut self, topic: &Topic) -> bool {
-        let Some(watched) = self.0.get_mut(topic) else { return false };
-        watched.watchers -= 1;
-        if watched.watchers == 0 {
-            self.0.remove(topic);
-            return false;
+    fn leave(&mut self, topic: &Topic) {
+        if let Some(watched) = self.watched.get_mut(topic) {
+            watched.watchers -= 1;
+            if watched.watchers == 0 {
+                self.watched.remove(topic);
+            }
         }
-        true
+    }
+
+    /// A wake has reached a watch, which is about to look: its number.
+    fn reached(&mut self) -> u64 {
+        self.wakes += 1;
+        self.wakes
+    }
+
+    /// Whether nobody has looked since a wake.
+    fn is_unseen(&self, topic: &Topic, wake: u64) -> bool {
+        self.watched.get(topic).is_some_and(|watched| watched.looked < wake)
+    }
+
+    /// The last wake that a look sees which begins now.
+    pub(crate) fn last_wake(&self) -> u64 {
+        self.wakes
+    }
+
+    /// Somebody has looked and taken something, and lets the next one look.
+    pub(crate) fn looked(&mut self, topic: &Topic, wake: u64) {
+        if let Some(watched) = self.watched.get_mut(topic) {
+            watched.looked = watched.looked.max(wake);
+        }
     }
 
     /// Something of a topic has changed.
     pub(crate) fn wake(&self, topic: &Topic) {
-        if let Some(watched) = self.0.get(topic) {
+        if let Some(watched) = self.watched.get(topic) {
             match topic {
                 Topic::Queue(_) => watched.notify.notify_one(),
                 _ => watched.notify.notify_waiters(),
@@ -75,9 +106,36 @@ impl Topics {
         }
     }
 
+    /// Whether to wake a watch soon; nobody is, or somebody else does, where not.
+    fn is_to_wake_soon(&mut self, topic: &Topic) -> bool {
+        self.watched
+            .get_mut(topic)
+            .is_some_and(|watched| !std::mem::replace(&mut watched.soon, true))
+    }
+
+    fn wake_now(&mut self, topic: &Topic) {
+        if let Some(watched) = self.watched.get_mut(topic) {
+            watched.soon = false;
+        }
+        self.wake(topic);
+    }
+
     /// Lets all watchers of all topics look again.
     pub(crate) fn wake_everyone(&self) {
-        self.0.values().for_each(|watched| watched.notify.notify_waiters());
+        self.watched.values().for_each(|watched| watched.notify.notify_waiters());
+    }
+}
+
+impl Open {
+    /// Lets a watch of a topic look again soon.
+    pub(crate) fn wake_soon(self: &Arc<Self>, topic: Topic) {
+        if self.topics.lock().is_to_wake_soon(&topic) {
+            let open = self.clone();
+            self.spawn(async move {
+                pause(SOON).await;
+                open.topics.lock().wake_now(&topic);
+            });
+        }
     }
 }
 
@@ -127,6 +185,8 @@ struct PgWatch {
     topic: Topic,
     notify: Arc<Notify>,
     notified: Pin<Box<OwnedNotified>>,
+    /// The wake that it is to look after.
+    woken: Option<u64>,
 }
 
 /// A wait that begins now: whatever is sent from here on ends it.
@@ -150,7 +210,8 @@ impl PgWatch {
 impl Watch for PgWatch {
     async fn changed(&mut self, wait: Wait) -> Result<()> {
         let longest = self.longest(wait)?;
-        let Self { close, notify, notified, .. } = self;
+        let Self { open, close, notify, notified, woken, .. } = self;
+        *woken = None;
         let timer = async {
             match longest {
                 // Rounded up: a server's millisecond may have to begin first.
@@ -158,21 +219,24 @@ impl Watch for PgWatch {
                 None => std::future::pending().await,
             }
         };
-        let woken = async {
+        let told = async {
             notified.as_mut().await;
             // Armed before the caller looks again, so that no wake falls between.
             *notified = armed(notify);
+            *woken = open.upgrade().map(|open| open.topics.lock().reached());
         };
-        close.unless_closed(select(pin!(woken), pin!(timer))).await.map(drop)
+        close.unless_closed(select(pin!(told), pin!(timer))).await.map(drop)
     }
 }
 
 impl Drop for PgWatch {
     fn drop(&mut self) {
         let Some(open) = self.open.upgrade() else { return };
-        let others = open.topics.lock().leave(&self.topic);
-        if others && matches!(self.topic, Topic::Queue(_)) {
-            self.notify.notify_one();
+        let mut topics = open.topics.lock();
+        topics.leave(&self.topic);
+        let unseen = self.woken.is_some_and(|wake| topics.is_unseen(&self.topic, wake));
+        if unseen && matches!(self.topic, Topic::Queue(_)) {
+            topics.wake(&self.topic);
         }
     }
 }
@@ -189,6 +253,7 @@ impl WakeStore for PgStore {
             topic,
             notified: armed(&notify),
             notify,
+            woken: None,
         };
         open.listening.begun(open).await?;
         Ok(Box::new(watch))

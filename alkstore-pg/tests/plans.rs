@@ -65,12 +65,11 @@ async fn a_claim_and_its_ack_touch_a_handful_of_rows() {
             let claimed = tx.fetch_all(AssertSqlSafe(claim)).await.unwrap();
             let (id, token): (i64, i64) = (claimed[0].get(0), claimed[0].get(1));
             let ack = format!(
-                r#"SELECT outcome FROM "{schema}".settle_jobs(ARRAY[{id}::bigint], ARRAY['q'],
-                    ARRAY[{token}::bigint], ARRAY[0::smallint], ARRAY[NULL::text],
-                    ARRAY[NULL::bigint], false)"#
+                r#"SELECT acked FROM "{schema}".ack_jobs(ARRAY[{id}::bigint], ARRAY['q'],
+                    ARRAY[{token}::bigint])"#
             );
-            let acked: i16 = tx.fetch_one(AssertSqlSafe(ack)).await.unwrap().get(0);
-            assert_eq!(acked, 1, "{kind}");
+            let acked: Vec<i64> = tx.fetch_one(AssertSqlSafe(ack)).await.unwrap().get(0);
+            assert_eq!(acked, [1], "{kind}");
             let (whole, fetched) = scans(&mut tx, &schema).await;
             tx.commit().await.unwrap();
             assert_eq!(whole, 0, "the whole table is read behind {MANY} {kind}: {analyzed}");
@@ -144,6 +143,39 @@ const CALLS: [(&str, Call); 14] = [
         })
     }),
 ];
+
+/// Statements whose plan was made, and kept, while the table was small and known to be so.
+#[tokio::test]
+async fn a_plan_of_a_small_table_is_good_for_a_large_one() {
+    let schema = Cluster::shared().fresh_schema();
+    let url = Cluster::shared().url();
+    let builder = PgStore::builder(&url).schema(&schema).max_connections(1);
+    let store = builder.connect().await.unwrap();
+    let mut sql = PgConnection::connect(&url).await.unwrap();
+    let queue = store.queue("q").unwrap();
+    let mut jobs = Vec::new();
+    queue.enqueue(&1).await.unwrap();
+    for table in ["jobs", "paused"] {
+        let known = format!(r#"VACUUM ANALYZE "{schema}".{table}"#);
+        sql.execute(AssertSqlSafe(known)).await.unwrap();
+    }
+    // From the sixth time on a plan is kept.
+    for _ in 0..7 {
+        for (_, run) in CALLS {
+            run(&queue, &mut jobs).await.unwrap();
+        }
+    }
+    for (_, row) in &IN_THE_WAY[..5] {
+        sql.execute(AssertSqlSafe(in_the_way(&schema, row))).await.unwrap();
+    }
+    for (call, run) in CALLS {
+        let (whole, _) = reads(&store, &mut sql).await;
+        run(&queue, &mut jobs).await.unwrap();
+        let (after, _) = reads(&store, &mut sql).await;
+        assert_eq!(after, whole, "{call} reads a whole table");
+    }
+    store.close().await.unwrap();
+}
 
 #[tokio::test]
 async fn every_hot_call_reads_by_an_index() {

@@ -47,6 +47,8 @@ pub(super) async fn claim_jobs(
         open.usable()?;
         return Ok(Claimed::default());
     }
+    let topic = Topic::Queue(queue.clone());
+    let last_wake = open.topics.lock().last_wake();
     let (wanted, worker, returned) = (queue.clone(), worker.clone(), queue.clone());
     let (claimed, us) = open
         .acquire(
@@ -58,9 +60,16 @@ pub(super) async fn claim_jobs(
         )
         .await?;
     open.clock.learn(us);
-    if !claimed.jobs.is_empty() {
-        // There may be more, and there is a deadline that nobody else knows of.
-        open.topics.lock().wake(&Topic::Queue(queue.clone()));
+    if claimed.jobs.is_empty() {
+        return Ok(claimed);
+    }
+    let mut topics = open.topics.lock();
+    topics.looked(&topic, last_wake);
+    if claimed.jobs.len() == max || claimed.more {
+        topics.wake(&topic);
+    } else {
+        drop(topics);
+        open.wake_soon(topic);
     }
     Ok(claimed)
 }

@@ -127,7 +127,7 @@ pub(crate) async fn find_job(
     queue: &QueueName,
     id: JobId,
 ) -> Outcome<Option<JobRecord>> {
-    let statement = sql.query(FIND).bind(queue.to_string()).bind(id.get());
+    let statement = sql.query_once(FIND).bind(queue.to_string()).bind(id.get());
     Ok(sql.first(statement).await?.map(|row| record(&row, queue)).transpose()?)
 }
 
@@ -157,8 +157,8 @@ pub(super) async fn queue_stats(
     queue: Option<&QueueName>,
 ) -> Outcome<Vec<QueueStats>> {
     let statement = match queue {
-        Some(queue) => sql.query(STATS_OF).bind(queue.to_string()),
-        None => sql.query(STATS),
+        Some(queue) => sql.query_once(STATS_OF).bind(queue.to_string()),
+        None => sql.query_once(STATS),
     };
     let count = |row: &PgRow, column| -> sqlx::Result<u64> {
         Ok(row.try_get::<i64, _>(column)?.unsigned_abs())

@@ -1,6 +1,8 @@
 //! Settlements.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use alkstore_core::{
     BoxFuture, Error, Result, SettleAction, Settled, Settlement, Timestamp, ceil_millis,
@@ -8,6 +10,7 @@ use alkstore_core::{
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use crate::clock::pause;
 use crate::error::{Failure, Outcome};
 use crate::gather;
 use crate::sql::Sql;
@@ -15,14 +18,12 @@ use crate::store::Open;
 
 const SETTLE: &str = "SELECT outcome, at FROM {s}.settle_jobs($1, $2, $3, $4, $5, $6, $7)";
 
-/// One ack, as most settlements are. It finds no row where the claim is lost or somebody has the
-/// job locked.
-const ACK: &str = "DELETE FROM {s}.jobs d WHERE d.id = (
-        SELECT j.id FROM {s}.jobs j
-        WHERE j.id = $1 AND j.queue = $2 AND j.token = $3 AND j.state IN (2, 3)
-            AND j.at > {s}.now_ms()
-        FOR UPDATE SKIP LOCKED)
-    RETURNING 1";
+/// Acks, as most settlements are.
+const ACK: &str = "SELECT acked, locked FROM {s}.ack_jobs($1, $2, $3)";
+
+/// How long to wait before a settlement is tried again whose job somebody has locked. Mostly that
+/// is a claim which met the job on its way, and ends with its commit.
+const AGAIN: [Duration; 3] = [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(3)];
 
 /// What became of one settlement.
 pub(crate) type Answer = Option<Result<Settled>>;
@@ -40,10 +41,7 @@ fn action(action: &SettleAction) -> (i16, Option<&str>, Option<i64>) {
 fn answer(item: &Settlement, row: &PgRow) -> Outcome<Answer> {
     let at = || -> Outcome<Timestamp> { Ok(Timestamp::from_millis(row.try_get(1)?)) };
     let settled = match row.try_get::<i16, _>(0)? {
-        0 => {
-            let (queue, id) = (item.claim.queue.to_string(), item.claim.id);
-            return Ok(Some(Err(Error::ClaimLost { queue, id })));
-        }
+        0 => return Ok(Some(Err(lost(item)))),
         1 => Settled::Gone,
         2 => Settled::Again(at()?),
         3 => Settled::Dead,
@@ -53,26 +51,51 @@ fn answer(item: &Settlement, row: &PgRow) -> Outcome<Answer> {
     Ok(Some(Ok(settled)))
 }
 
+/// The ids, queues and tokens of claims.
+fn claims(items: &[Settlement]) -> (Vec<i64>, Vec<&str>, Vec<i64>) {
+    let ids = items.iter().map(|item| item.claim.id.get());
+    let queues = items.iter().map(|item| item.claim.queue.as_str());
+    let tokens = items.iter().map(|item| item.claim.token.get());
+    (ids.collect(), queues.collect(), tokens.collect())
+}
+
+async fn ack_jobs(sql: &mut Sql<'_>, items: &[Settlement]) -> Outcome<Vec<Answer>> {
+    let (ids, queues, tokens) = claims(items);
+    let statement = sql.query(ACK).bind(ids).bind(queues).bind(tokens);
+    let row = sql.one(statement).await?;
+    let places = |column| -> sqlx::Result<HashSet<i64>> {
+        Ok(row.try_get::<Option<Vec<i64>>, _>(column)?.into_iter().flatten().collect())
+    };
+    let (acked, locked) = (places(0)?, places(1)?);
+    let mut jobs = HashSet::new();
+    let answer = |(place, item): (i64, &Settlement)| {
+        // Of two acks of a claim the first one is it.
+        if acked.contains(&place) && jobs.insert(item.claim.id) {
+            return Some(Ok(Settled::Gone));
+        }
+        (!locked.contains(&place)).then(|| Err(lost(item)))
+    };
+    Ok((1..).zip(items).map(answer).collect())
+}
+
+fn lost(item: &Settlement) -> Error {
+    Error::ClaimLost { queue: item.claim.queue.to_string(), id: item.claim.id }
+}
+
 /// Settles claims, each for itself. Where it doesn't wait, those that somebody has locked have no
-/// answer, and one that is alone has none either where its claim is lost.
+/// answer.
 pub(super) async fn settle_jobs(
     sql: &mut Sql<'_>,
     items: &[Settlement],
     wait: bool,
 ) -> Outcome<Vec<Answer>> {
-    if let ([Settlement { claim, action: SettleAction::Ack }], false) = (items, wait) {
-        let statement =
-            sql.query(ACK).bind(claim.id.get()).bind(claim.queue.as_str()).bind(claim.token.get());
-        let acked = sql.first(statement).await?.is_some();
-        return Ok(vec![acked.then_some(Ok(Settled::Gone))]);
+    if !wait && items.iter().all(|item| matches!(item.action, SettleAction::Ack)) {
+        return ack_jobs(sql, items).await;
     }
-    let (mut ids, mut queues, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
+    let (ids, queues, tokens) = claims(items);
     let (mut actions, mut errors, mut millis) = (Vec::new(), Vec::new(), Vec::new());
-    for Settlement { claim, action: asked } in items {
+    for Settlement { action: asked, .. } in items {
         let (action, error, ms) = action(asked);
-        ids.push(claim.id.get());
-        queues.push(claim.queue.to_string());
-        tokens.push(claim.token.get());
         actions.push(action);
         errors.push(error.map(str::to_owned));
         millis.push(ms);
@@ -137,21 +160,42 @@ pub(super) async fn settle_alone(
         open.usable()?;
         return Ok(Vec::new());
     }
-    let answers = if items.iter().all(|item| matches!(item.action, SettleAction::Ack)) {
-        open.acks.call(open, items.clone()).await?
-    } else {
-        settle(open, items.clone().into(), false).await?
-    };
-    // What somebody has locked is settled alone, so that one lock holds up nobody else, and all
-    // at once.
-    let waiting = items.iter().zip(&answers).filter(|(_, answer)| answer.is_none());
-    let alone = waiting.map(|(item, _)| {
-        let item: Arc<[Settlement]> = Arc::from([item.clone()]);
-        async move { settle(open, item, true).await?.pop().flatten().unwrap_or_else(unanswered) }
+    let are_acks = items.iter().all(|item| matches!(item.action, SettleAction::Ack));
+    let mut settled: Vec<(Settlement, Answer)> =
+        items.into_iter().map(|item| (item, None)).collect();
+    for wait in AGAIN {
+        if !wait.is_zero() {
+            pause(wait).await;
+        }
+        let mut open_ones: Vec<_> = settled.iter_mut().filter(|(_, it)| it.is_none()).collect();
+        let asked = open_ones.iter().map(|(item, _)| item.clone()).collect();
+        let answers = if are_acks {
+            open.acks.call(open, asked).await
+        } else {
+            settle(open, asked.into(), false).await
+        };
+        let answers = match answers {
+            Ok(answers) => answers,
+            Err(error) if wait.is_zero() => return Err(error),
+            // What was settled before is; the others fail each for itself.
+            Err(_) => break,
+        };
+        open_ones.iter_mut().zip(answers).for_each(|(it, answer)| it.1 = answer);
+        if settled.iter().all(|(_, answer)| answer.is_some()) {
+            break;
+        }
+    }
+    // What is still locked is settled alone, so that one lock holds up nobody else, and all at
+    // once.
+    let alone = settled.into_iter().map(|(item, answer)| async {
+        match answer {
+            Some(answer) => answer,
+            None => {
+                settle(open, [item].into(), true).await?.pop().flatten().unwrap_or_else(unanswered)
+            }
+        }
     });
-    let mut late = futures_util::future::join_all(alone).await.into_iter();
-    let answer = |answer: Answer| answer.or_else(|| late.next()).unwrap_or_else(unanswered);
-    Ok(answers.into_iter().map(answer).collect())
+    Ok(futures_util::future::join_all(alone).await)
 }
 
 fn unanswered() -> Result<Settled> {

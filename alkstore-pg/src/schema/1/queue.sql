@@ -1,3 +1,6 @@
+-- The functions that look for jobs read by an index whatever the table was like when they were
+-- planned: a plan is kept, and what was good for a handful of rows reads a million.
+--
 -- state: 0 ready, 1 delayed, 2 claimed, 3 claimed on the last attempt, 4 dead.
 -- at: since when it is ready, when it falls due, the claim's deadline (2 and 3), when it died.
 -- Every change of a row writes it anew: room is left in each page for that, and what is left
@@ -64,7 +67,7 @@ $$;
 -- Tells that a job of a queue became claimable, or will at an instant that comes before all that
 -- its waiters know of.
 CREATE FUNCTION {s}.tell(p_queue text, p_at bigint, p_now bigint) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
     IF p_at <= p_now OR (
         SELECT j.at FROM {s}.jobs j WHERE j.queue = p_queue AND j.state IN (1, 2) AND j.at < p_at
@@ -78,7 +81,7 @@ $$;
 -- Stores the death of live jobs, where the clock has made them dead; those whose retention is over
 -- as well are deleted. Says how many.
 CREATE FUNCTION {s}.store_deaths(p_ids bigint[], p_now bigint) RETURNS bigint
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     locked bigint[];
     gone bigint;
@@ -114,7 +117,7 @@ CREATE FUNCTION {s}.insert_jobs(
     p_queue text[], p_payload text[], p_headers text[], p_priority integer[], p_delay bigint[],
     p_run_at bigint[], p_expires bigint[], p_key text[], p_max_attempts bigint[],
     p_visibility bigint[], p_retry_base bigint[], p_retention bigint[]
-) RETURNS bigint[] LANGUAGE plpgsql AS $$
+) RETURNS bigint[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     us bigint := {s}.clock_us();
     now bigint := us / 1000;
@@ -308,6 +311,40 @@ BEGIN
 END
 $$;
 
+-- Acks claims. acked: the places in the lists of those that it acked. locked: of those whose job
+-- somebody has locked; the others are lost.
+CREATE FUNCTION {s}.ack_jobs(
+    p_id bigint[], p_queue text[], p_token bigint[], OUT acked bigint[], OUT locked bigint[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    now bigint := {s}.now_ms();
+BEGIN
+    -- One row after the other by its id, in their order. The planner can't know how many there are,
+    -- and would compare each with each.
+    WITH held AS MATERIALIZED (
+        SELECT h.id, i.ord
+        FROM (SELECT u.* FROM unnest(p_id, p_queue, p_token)
+            WITH ORDINALITY u (id, queue, token, ord) ORDER BY u.id OFFSET 0) i
+        CROSS JOIN LATERAL (
+            SELECT j.id FROM {s}.jobs j
+            WHERE j.id = i.id AND j.queue = i.queue AND j.token = i.token
+                AND j.state IN (2, 3) AND j.at > now
+            FOR UPDATE SKIP LOCKED) h
+    ), gone AS (
+        DELETE FROM {s}.jobs d WHERE d.id = ANY (ARRAY(SELECT h.id FROM held h))
+    )
+    SELECT array_agg(h.ord) INTO acked FROM held h;
+    IF acked IS NULL OR cardinality(acked) < cardinality(p_id) THEN
+        SELECT array_agg(i.ord) INTO locked
+            FROM unnest(p_id, p_token) WITH ORDINALITY i (id, token, ord)
+            CROSS JOIN LATERAL (
+                SELECT j.id FROM {s}.jobs j WHERE j.id = i.id AND j.token = i.token
+                    AND j.state IN (2, 3) AND j.at > now OFFSET 0) l;
+    END IF;
+END
+$$;
+
 -- Settles claims, each for itself, and answers in order.
 -- action: 0 ack, 1 retry, 2 fail, 3 release, 4 heartbeat; ms: the delay or the extension.
 -- outcome: 0 lost, 1 gone, 2 pending from at on, 3 dead, 4 held until at, 5 somebody has it locked
@@ -329,32 +366,6 @@ DECLARE
 BEGIN
     -- What is lost isn't locked: inside a transaction that would keep the job from everybody else.
     now := {s}.now_ms();
-    IF NOT p_wait AND p_action = array_fill(0::smallint, ARRAY[cardinality(p_action)]) THEN
-        -- One row after the other by its id, in their order. The planner can't know how many there
-        -- are, and would compare each with each.
-        WITH held AS MATERIALIZED (
-            SELECT h.id, i.ord
-            FROM (SELECT u.* FROM unnest(p_id, p_queue, p_token)
-                WITH ORDINALITY u (id, queue, token, ord) ORDER BY u.id, u.ord OFFSET 0) i
-            CROSS JOIN LATERAL (
-                SELECT j.id FROM {s}.jobs j
-                WHERE j.id = i.id AND j.queue = i.queue AND j.token = i.token
-                    AND j.state IN (2, 3) AND j.at > now
-                FOR UPDATE SKIP LOCKED) h
-        ), gone AS (
-            DELETE FROM {s}.jobs d WHERE d.id = ANY (ARRAY(SELECT h.id FROM held h))
-        )
-        SELECT array_agg(f.ord) INTO locked
-            FROM (SELECT min(h.ord) AS ord FROM held h GROUP BY h.id) f;
-        RETURN QUERY SELECT CASE
-            WHEN i.ord IN (SELECT unnest(locked)) THEN 1
-            WHEN EXISTS (
-                SELECT 1 FROM {s}.jobs e WHERE e.id = i.id AND e.token = i.token
-                    AND e.state IN (2, 3) AND e.at > now) THEN 5
-            ELSE 0 END::smallint, NULL::bigint
-        FROM unnest(p_id, p_token) WITH ORDINALITY i (id, token, ord) ORDER BY i.ord;
-        RETURN;
-    END IF;
     IF p_wait THEN
         locked := ARRAY(SELECT l.id FROM {s}.jobs l
             WHERE l.id = ANY (p_id) AND l.token = ANY (p_token) AND l.state IN (2, 3) AND l.at > now
@@ -423,7 +434,7 @@ $$;
 
 -- Removes a job that is pending or claimed.
 CREATE FUNCTION {s}.cancel_job(p_queue text, p_id bigint) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
     PERFORM 1 FROM {s}.jobs j WHERE j.id = p_id AND j.queue = p_queue AND j.state < 4 FOR UPDATE;
     DELETE FROM {s}.jobs j WHERE j.id = p_id AND j.queue = p_queue
@@ -434,7 +445,7 @@ $$;
 
 -- Every death in a queue that the clock implies.
 CREATE FUNCTION {s}.store_deaths_of(p_queue text, p_now bigint) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
     PERFORM {s}.store_deaths(ARRAY(
         SELECT j.id FROM {s}.jobs j
@@ -448,7 +459,7 @@ $$;
 
 -- Makes dead jobs pending again, lower ids first: all, or those of these.
 CREATE FUNCTION {s}.requeue_jobs(p_queue text, p_ids bigint[]) RETURNS bigint
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     now bigint := {s}.now_ms();
     requeued bigint := 0;
@@ -483,7 +494,7 @@ $$;
 
 -- Deletes dead jobs: all, or those of these.
 CREATE FUNCTION {s}.purge_jobs(p_queue text, p_ids bigint[]) RETURNS bigint
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     now bigint := {s}.now_ms();
     purged bigint;
@@ -502,7 +513,7 @@ $$;
 -- One page over all queues. What a transaction holds is left for the next one.
 CREATE FUNCTION {s}.maintain(
     OUT expired bigint, OUT buried bigint, OUT purged bigint, OUT more boolean
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     now bigint := {s}.now_ms();
 BEGIN
