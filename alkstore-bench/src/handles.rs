@@ -38,14 +38,14 @@ pub fn payload() -> anyhow::Result<Payload> {
     Ok(Payload::from_json_text(payload_text())?)
 }
 
-/// Repeats a step for a while, in so many tasks at once, and counts what the steps say. Each task
-/// makes a step first that isn't counted: it connects, and prepares statements.
+/// Repeats a step for a while, in so many tasks of the runtime at once, and counts what the steps
+/// say. Each task makes a step first that isn't counted: it connects, and prepares statements.
 pub async fn repeat<F>(
     tasks: usize,
     step: impl Fn() -> F + Clone + Send + 'static,
 ) -> anyhow::Result<Reading>
 where
-    F: Future<Output = anyhow::Result<u64>> + Send,
+    F: Future<Output = anyhow::Result<u64>> + Send + 'static,
 {
     let ready = Arc::new(Barrier::new(tasks));
     let run = move || {
@@ -61,10 +61,6 @@ where
             anyhow::Ok((count, start.elapsed()))
         }
     };
-    if tasks == 1 {
-        let (count, took) = run().await?;
-        return Ok(Reading::Rate { count, took });
-    }
     let (mut count, mut took) = (0, Duration::ZERO);
     for done in try_join_all((0..tasks).map(|_| tokio::spawn(run()))).await? {
         let (counted, while_it_ran) = done?;
@@ -86,8 +82,8 @@ pub async fn alone(step: impl AsyncFn() -> anyhow::Result<()>) -> anyhow::Result
     Ok(Reading::Time(percentile(times, 0.5)))
 }
 
-/// Fills and drains again and again, by so many workers at once, and counts the draining. The
-/// first time isn't counted: it connects, and prepares statements.
+/// Fills and drains again and again, by so many tasks of the runtime at once, and counts the
+/// draining. The first time isn't counted: it connects, and prepares statements on every connection.
 pub async fn drained<F, W>(
     workers: usize,
     backlog: u64,
@@ -99,13 +95,10 @@ where
     W: Future<Output = anyhow::Result<u64>> + Send + 'static,
 {
     let drain = async || -> anyhow::Result<u64> {
-        if workers == 1 {
-            return work().await;
-        }
         let done = try_join_all((0..workers).map(|_| tokio::spawn(work()))).await?;
         done.into_iter().sum()
     };
-    fill(backlog.min(64)).await?;
+    fill(backlog).await?;
     drain().await?;
     let (mut count, mut took) = (0, Duration::ZERO);
     while took < WHILE {
@@ -118,30 +111,36 @@ where
 }
 
 /// Producers that enqueue for a while, beside workers who tell what they have done; until all is
-/// done.
+/// done. The first time isn't counted, as in [`drained`].
 pub async fn flow<F>(
     producers: usize,
-    enqueue: impl Fn() -> F + Clone + Send + 'static,
+    enqueue: impl Fn() -> F + Clone + Send + Sync + 'static,
     done: &AtomicU64,
 ) -> anyhow::Result<Reading>
 where
-    F: Future<Output = anyhow::Result<u64>> + Send,
+    F: Future<Output = anyhow::Result<u64>> + Send + 'static,
 {
-    let start = now();
-    let Reading::Rate { count, .. } = repeat(producers, enqueue).await? else {
-        anyhow::bail!("a rate was expected")
+    let mut added = 0;
+    let mut flow = async || -> anyhow::Result<Reading> {
+        let start = now();
+        let Reading::Rate { count, .. } = repeat(producers, enqueue.clone()).await? else {
+            anyhow::bail!("a rate was expected")
+        };
+        // With the first step of each.
+        let count = count + u64::try_from(producers)?;
+        added += count;
+        let all = async {
+            while done.load(Ordering::SeqCst) < added {
+                pause(Duration::from_micros(200)).await;
+            }
+        };
+        select(pin!(all), pin!(pause(Duration::from_secs(20)))).await;
+        let took = start.elapsed();
+        anyhow::ensure!(done.load(Ordering::SeqCst) >= added, "jobs were left");
+        Ok(Reading::Rate { count, took })
     };
-    // With the first step of each.
-    let count = count + u64::try_from(producers)?;
-    let all = async {
-        while done.load(Ordering::SeqCst) < count {
-            pause(Duration::from_micros(200)).await;
-        }
-    };
-    select(pin!(all), pin!(pause(Duration::from_secs(20)))).await;
-    let took = start.elapsed();
-    anyhow::ensure!(done.load(Ordering::SeqCst) >= count, "jobs were left");
-    Ok(Reading::Rate { count, took })
+    flow().await?;
+    flow().await
 }
 
 /// How long it takes from the beginning of a step to what it sends to who waits for it.

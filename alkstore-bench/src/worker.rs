@@ -8,7 +8,7 @@ use alkstore::worker::Worker;
 use alkstore::{MemStore, StopToken, Store, StoreExt};
 use tempfile::TempDir;
 
-use crate::handles::fill;
+use crate::handles::{fill, flow, payload};
 use crate::measure::{Reading, now, processor_time, rate};
 use crate::workload::{Target, Workload, workload};
 
@@ -116,6 +116,31 @@ pub async fn by_worker(engine: Engine, concurrency: usize) -> anyhow::Result<Rea
     let left = store.queue("q")?.stats().await?;
     anyhow::ensure!(left.ready + left.claimed == 0, "not everything was acked: {left:?}");
     Ok(reading)
+}
+
+/// Two producers with one enqueue in flight each, beside a worker of four slots.
+pub async fn pipeline(store: &(impl StoreExt + Clone)) -> anyhow::Result<Reading> {
+    let (queue, payload) = (store.queue("q")?, payload()?);
+    let (done, stop) = (Arc::new(AtomicU64::new(0)), StopToken::new());
+    let counted = done.clone();
+    let handler = move |body: Body| {
+        counted.fetch_add(u64::from(handled(&body)), Ordering::SeqCst);
+        async {}
+    };
+    let worker = Worker::builder(store).concurrency(4).queue("q", handler).build()?;
+    let token = stop.clone();
+    let running = tokio::spawn(async move { worker.run(token).await });
+    let enqueue = move || {
+        let (queue, payload) = (queue.clone(), payload.clone());
+        async move {
+            queue.enqueue(payload).await?;
+            Ok(1)
+        }
+    };
+    let reading = flow(2, enqueue, &done).await;
+    stop.stop();
+    running.await??;
+    reading
 }
 
 /// How long a processor works in a second for a worker of ten queues without jobs.

@@ -1,5 +1,5 @@
-//! apalis by its Postgres storage, told of new jobs by notifications; it takes more at a time
-//! where many handlers run at once.
+//! apalis by its Postgres storage, told of new jobs by notifications; it takes one at a time where
+//! that is what is measured, and more than it does by itself where many handlers run at once.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -52,7 +52,9 @@ impl Peer for Apalis {
         static WORKERS: AtomicU32 = AtomicU32::new(0);
         let name = format!("worker-{}", WORKERS.fetch_add(1, Ordering::Relaxed));
         let mut config = Config::default().queue(QUEUE);
-        if at_once >= MANY {
+        if at_once == 1 {
+            config = config.batch_size(1);
+        } else if at_once >= MANY {
             config = config.batch_size(100);
         }
         let backend = self

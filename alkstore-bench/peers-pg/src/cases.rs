@@ -96,7 +96,11 @@ fn claims() -> Vec<Case> {
         case(name, runs, bars)
     };
     let mut one_by_one = drain("claim + ack one by one", 1, 1, &[Bar::Peer(1.0)]);
-    one_by_one.runs.extend(each_peer!(drain(1, ours::backlog(1))));
+    let backlog = ours::backlog(1);
+    one_by_one.runs.extend([
+        run(UNDERWAY, move || handlers::drain::<Underway>(1, backlog)),
+        run(APALIS, move || handlers::drain::<Apalis>(1, backlog)),
+    ]);
     let beside = Beside::Claimed(100_000);
     let worker = vec![
         run(OURS, || by_worker(Engine::Postgres, MANY)),

@@ -1,5 +1,6 @@
-//! graphile_worker: its worker as it comes where few handlers run at once, and with its local queue
-//! and its batches of completions where many do, as its documentation has it for small jobs.
+//! graphile_worker: its worker as it comes where single jobs are waited for, of which a slot takes
+//! one a notification or a second; else with its local queue, which drains a backlog, and where many
+//! handlers run with its batches of completions, as its documentation has it for small jobs.
 
 use std::time::Duration;
 
@@ -11,9 +12,10 @@ use graphile_worker::{
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 
-use crate::handlers::{Body, CONNECTIONS, MANY, Peer, Told};
+use crate::handlers::{Body, CONNECTIONS, FEW, MANY, Peer, Told};
 
-const CLEAR: &str = "TRUNCATE graphile_worker._private_jobs, graphile_worker._private_job_queues";
+const CLEAR: &str =
+    "TRUNCATE graphile_worker._private_jobs, graphile_worker._private_job_queues CASCADE";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Job(Body);
@@ -65,10 +67,11 @@ impl Peer for Graphile {
 
     async fn start(&self, at_once: usize, told: Told) -> anyhow::Result<()> {
         let mut options = options(&self.pool).concurrency(at_once).add_extension(told);
+        if at_once > FEW {
+            options = options.local_queue(LocalQueueConfig::default().with_size(500));
+        }
         if at_once >= MANY {
-            options = options
-                .local_queue(LocalQueueConfig::default().with_size(500))
-                .complete_job_batch_delay(Duration::from_millis(2));
+            options = options.complete_job_batch_delay(Duration::from_millis(2));
         }
         let worker = options.init().await?;
         tokio::spawn(async move { worker.run().await });

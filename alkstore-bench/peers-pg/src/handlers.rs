@@ -13,6 +13,10 @@ use tokio::sync::mpsc;
 /// As many as alkstore has.
 pub const CONNECTIONS: u32 = 10;
 
+/// How many handlers wait for single jobs. underway misses what comes while its only slot looks for
+/// the last time, for a minute, so that one is too few.
+pub const FEW: usize = 2;
+
 /// How many handlers are many.
 pub const MANY: usize = 32;
 
@@ -119,7 +123,7 @@ pub async fn pipeline<P: Peer>(in_flight: usize) -> anyhow::Result<Reading> {
 pub async fn wake<P: Peer>() -> anyhow::Result<Reading> {
     let peer = P::empty().await?;
     let (told, heard) = Told::new();
-    peer.start(1, told).await?;
+    peer.start(FEW, told).await?;
     // Until it listens.
     alkstore_bench::measure::pause(std::time::Duration::from_millis(100)).await;
     handles::woken(WAKES, async || peer.enqueue().await.map(drop), heard).await

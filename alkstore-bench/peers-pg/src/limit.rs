@@ -59,8 +59,8 @@ const CLAIM: &str = "WITH picked AS MATERIALIZED (
 
 const ACK: &str = "DELETE FROM jobs WHERE id = $1 AND token = $2 AND state = 2 AND at > now_ms()";
 
-const ACK_MANY: &str = "DELETE FROM jobs j USING unnest($1::bigint[], $2::bigint[]) c (id, token)
-    WHERE j.id = c.id AND j.token = c.token AND j.state = 2 AND j.at > now_ms()";
+const ACK_MANY: &str = "DELETE FROM jobs
+    WHERE id = ANY ($1) AND token = ANY ($2) AND state = 2 AND at > now_ms()";
 
 const PUBLISH: &str = r#"WITH s AS (
         UPDATE streams SET head = head + $1 WHERE name = 's' RETURNING head

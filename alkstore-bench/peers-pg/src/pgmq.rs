@@ -39,6 +39,8 @@ async fn fresh() -> anyhow::Result<Queue> {
 
 async fn named(name: String) -> anyhow::Result<Queue> {
     let (url, made) = database("pgmq").await?;
+    // It asks for a password, which the server doesn't.
+    let url = url.replace("postgres@", "postgres:none@");
     let pgmq = PGMQueueExt::new(url, CONNECTIONS).await?;
     if made {
         pgmq.install_sql_from_embedded().await?;

@@ -14,6 +14,7 @@ use tokio::sync::Mutex;
 use crate::beside::{Beside, MILLION};
 use crate::handles;
 use crate::measure::Reading;
+use crate::worker;
 use crate::workload::{Target, Workload, workload};
 
 pub use growth::growth;
@@ -93,7 +94,12 @@ pub async fn drain(workers: usize, batch: usize) -> anyhow::Result<Reading> {
     on_empty(async |store| handles::drain(store, workers, batch, backlog(batch)).await).await
 }
 
+/// Where each producer has one enqueue in flight, by a worker of four slots; else by four loops that
+/// claim as many as there are, up to 32.
 pub async fn pipeline(in_flight: usize) -> anyhow::Result<Reading> {
+    if in_flight == 1 {
+        return on_empty(async |store| worker::pipeline(store).await).await;
+    }
     on_empty(async |store| handles::pipeline(store, in_flight).await).await
 }
 
