@@ -33,13 +33,14 @@ pub(crate) fn topic(text: &str) -> Option<Topic> {
 ///
 /// Work that one waiter can take wakes one in each process: an enqueue doesn't wake a thousand
 /// idle workers. That misses nothing because whoever was woken and takes as many jobs as it may
-/// wakes the next one, and so does a watch that ends before it has looked. Who takes fewer has left
+/// wakes the next one, and so does a watch that ends before it has looked, or while it waits for an
+/// instant, unless somebody has taken something since. Who takes fewer has left
 /// nothing; that the next one looks soon is for what nobody tells of: the instant at which work
 /// falls due, and claims whose transaction ends with its connection.
 #[derive(Debug, Default)]
 pub(crate) struct Topics {
     watched: HashMap<Topic, Watched>,
-    /// How many wakes have reached a watch, of all topics.
+    /// How often a watch was told or learned something, of all topics.
     wakes: u64,
 }
 
@@ -47,7 +48,7 @@ pub(crate) struct Topics {
 struct Watched {
     notify: Arc<Notify>,
     watchers: usize,
-    /// The last of the wakes after which somebody has taken something.
+    /// The last of those moments after which somebody has taken something.
     looked: u64,
     /// Whether somebody is about to be told to look.
     soon: bool,
@@ -73,18 +74,18 @@ impl Topics {
         }
     }
 
-    /// A wake has reached a watch, which is about to look: its number.
+    /// A watch has been told, or has learned for what to wait: a number for that moment.
     fn reached(&mut self) -> u64 {
         self.wakes += 1;
         self.wakes
     }
 
-    /// Whether nobody has looked since a wake.
+    /// Whether nobody has taken something since such a moment.
     fn is_unseen(&self, topic: &Topic, wake: u64) -> bool {
         self.watched.get(topic).is_some_and(|watched| watched.looked < wake)
     }
 
-    /// The last wake that a look sees which begins now.
+    /// The last such moment before now.
     pub(crate) fn last_wake(&self) -> u64 {
         self.wakes
     }
@@ -185,8 +186,8 @@ struct PgWatch {
     topic: Topic,
     notify: Arc<Notify>,
     notified: Pin<Box<OwnedNotified>>,
-    /// The wake that it is to look after.
-    woken: Option<u64>,
+    /// Since when it may be the only one that knows of a wake, or of what it waits for.
+    owes: Option<u64>,
 }
 
 /// A wait that begins now: whatever is sent from here on ends it.
@@ -210,8 +211,10 @@ impl PgWatch {
 impl Watch for PgWatch {
     async fn changed(&mut self, wait: Wait) -> Result<()> {
         let longest = self.longest(wait)?;
-        let Self { open, close, notify, notified, woken, .. } = self;
-        *woken = None;
+        let Self { open, close, notify, notified, owes, .. } = self;
+        let reached = || open.upgrade().map(|open| open.topics.lock().reached());
+        let knows = wait.until.is_some() || wait.within.is_some();
+        *owes = if knows { reached() } else { None };
         let timer = async {
             match longest {
                 // Rounded up: a server's millisecond may have to begin first.
@@ -223,7 +226,7 @@ impl Watch for PgWatch {
             notified.as_mut().await;
             // Armed before the caller looks again, so that no wake falls between.
             *notified = armed(notify);
-            *woken = open.upgrade().map(|open| open.topics.lock().reached());
+            *owes = reached();
         };
         close.unless_closed(select(pin!(told), pin!(timer))).await.map(drop)
     }
@@ -234,7 +237,7 @@ impl Drop for PgWatch {
         let Some(open) = self.open.upgrade() else { return };
         let mut topics = open.topics.lock();
         topics.leave(&self.topic);
-        let unseen = self.woken.is_some_and(|wake| topics.is_unseen(&self.topic, wake));
+        let unseen = self.owes.is_some_and(|wake| topics.is_unseen(&self.topic, wake));
         if unseen && matches!(self.topic, Topic::Queue(_)) {
             topics.wake(&self.topic);
         }
@@ -253,7 +256,7 @@ impl WakeStore for PgStore {
             topic,
             notified: armed(&notify),
             notify,
-            woken: None,
+            owes: None,
         };
         open.listening.begun(open).await?;
         Ok(Box::new(watch))

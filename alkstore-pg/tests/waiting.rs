@@ -10,7 +10,7 @@
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use alkstore_core::{Job, Queue, QueueOpts, Result, StoreExt, Wait, WakeStore, Watch};
+use alkstore_core::{EnqueueOpts, Job, Queue, QueueOpts, Result, StoreExt, Wait, WakeStore, Watch};
 use alkstore_pg::PgStore;
 use alkstore_suite::pg::Cluster;
 use tokio::time::timeout;
@@ -63,6 +63,23 @@ async fn a_watch_that_ends_before_it_has_looked_passes_its_wake_on() {
     woken(&mut watch).await;
     drop(watch);
     let job = timeout(LONG, waiter).await.expect("nobody looks for the job").unwrap();
+    assert_eq!(job.attempt(), 1);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_watch_that_ends_passes_on_what_it_waits_for() {
+    let (store, queue, mut watch) = watched().await;
+    let mut waiter = pin!(queue.next("waits"));
+    waits(&mut waiter).await;
+    queue.enqueue_with(&1, EnqueueOpts::new().delay(3 * SHORT)).await.unwrap();
+    woken(&mut watch).await;
+    let (_, hint) = queue.claim_hinted("looks", 1).await.unwrap();
+    let wait = Wait { until: hint.next_due, within: None };
+    assert!(wait.until.is_some());
+    assert!(timeout(SHORT, watch.changed(wait)).await.is_err(), "it is told for nothing");
+    drop(watch);
+    let job = timeout(LONG, waiter).await.expect("nobody knows when the job falls due").unwrap();
     assert_eq!(job.attempt(), 1);
     store.close().await.unwrap();
 }

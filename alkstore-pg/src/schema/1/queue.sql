@@ -337,9 +337,10 @@ BEGIN
     SELECT array_agg(h.ord) INTO acked FROM held h;
     IF acked IS NULL OR cardinality(acked) < cardinality(p_id) THEN
         SELECT array_agg(i.ord) INTO locked
-            FROM unnest(p_id, p_token) WITH ORDINALITY i (id, token, ord)
+            FROM unnest(p_id, p_queue, p_token) WITH ORDINALITY i (id, queue, token, ord)
             CROSS JOIN LATERAL (
-                SELECT j.id FROM {s}.jobs j WHERE j.id = i.id AND j.token = i.token
+                SELECT j.id FROM {s}.jobs j
+                WHERE j.id = i.id AND j.queue = i.queue AND j.token = i.token
                     AND j.state IN (2, 3) AND j.at > now OFFSET 0) l;
     END IF;
 END
