@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use alkstore_core::{NewJob, Queue, QueueOpts, StoreExt};
 use alkstore_pg::PgStore;
 use alkstore_pg::sqlx::postgres::PgConnection;
-use alkstore_pg::sqlx::{AssertSqlSafe, Connection, Executor, Row};
+use alkstore_pg::sqlx::{self, AssertSqlSafe, Connection, Executor, Row};
 use alkstore_suite::pg::{Cluster, ClusterOptions};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -112,11 +112,17 @@ async fn processor_ms(sql: &mut PgConnection) -> Outcome<f64> {
     Ok(total)
 }
 
-/// How many buffers a claim reads.
+/// How many buffers a claim reads, with what it knows a second after the first that was slow.
 async fn buffers(sql: &mut PgConnection, queue: &str) -> Outcome<i64> {
+    let mut floors = None::<Vec<i64>>;
+    for _ in 0..2 {
+        let learned = sqlx::query("SELECT alkstore.floors($1, $2)").bind(queue).bind(floors);
+        floors = learned.fetch_one(&mut *sql).await?.try_get(0)?;
+    }
+    let floors = floors.map_or("NULL".to_owned(), |floors| format!("ARRAY{floors:?}::bigint[]"));
     let explained = format!(
         "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
-        SELECT * FROM alkstore.claim_jobs('{queue}', 'w', 1)"
+        SELECT * FROM alkstore.claim_jobs('{queue}', 'w', 1, {floors})"
     );
     let mut tx = sql.begin().await?;
     // The first one plans.

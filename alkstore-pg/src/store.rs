@@ -29,7 +29,7 @@ use crate::listen::Listening;
 use crate::migrate;
 use crate::notify::Listeners;
 use crate::pool::{Conn, Pool, PoolOptions};
-use crate::queue::{self, Answer, NewRow};
+use crate::queue::{self, Answer, Floors, NewRow};
 use crate::sql::{Sql, Texts};
 use crate::wake::{CloseSignal, Topics};
 
@@ -234,6 +234,7 @@ impl PgStoreBuilder {
                 listening: Listening::new(listen),
                 close: Arc::default(),
                 returns: Returns::default(),
+                floors: Floors::default(),
                 inserts: queue::inserts(),
                 acks: queue::acks(),
                 leadership: Mutex::new(None),
@@ -327,6 +328,7 @@ pub(crate) struct Open {
     pub(crate) listening: Listening,
     pub(crate) close: Arc<CloseSignal>,
     pub(crate) returns: Returns,
+    pub(crate) floors: Floors,
     pub(crate) inserts: Gather<NewRow, JobId>,
     pub(crate) acks: Gather<Settlement, Answer>,
     /// The scheduler's lease, where a runner of this store took it.

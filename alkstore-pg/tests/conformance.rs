@@ -11,20 +11,20 @@ use factory::PgFactory;
 mod one_connection {
     alkstore_suite::conformance! {
         #[tokio::test(flavor = "current_thread")]
-        crate::PgFactory { connections: 1, client_ahead: 1, pooled: false }
+        crate::PgFactory { client_ahead: 1, ..crate::PgFactory::new(1) }
     }
 }
 
 mod eight_connections {
     alkstore_suite::conformance! {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        crate::PgFactory { connections: 8, client_ahead: -1, pooled: false }
+        crate::PgFactory { client_ahead: -1, floors: true, ..crate::PgFactory::new(8) }
     }
 }
 
 mod behind_a_pooler {
     alkstore_suite::conformance! {
         #[tokio::test(flavor = "current_thread")]
-        crate::PgFactory { connections: 4, client_ahead: 0, pooled: true }
+        crate::PgFactory { pooled: true, ..crate::PgFactory::new(4) }
     }
 }

@@ -15,16 +15,22 @@ mod factory;
 
 use std::sync::Arc;
 
-use alkstore_suite::model::{Plan, run};
+use alkstore_suite::model::{Covered, Plan, run};
 use factory::PgFactory;
 
 #[test]
 fn the_engine_does_what_the_model_does() {
     let cases = std::env::var("ALKSTORE_CASES").map_or(8, |cases| cases.parse().unwrap());
     let regressions = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model.proptest-regressions");
-    let plan = Plan { cases, ops: 80, regressions: Some(regressions) };
+    let plan = Plan { cases: u32::div_ceil(cases, 2), ops: 80, regressions: Some(regressions) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let factory = PgFactory { connections: 4, client_ahead: 0, pooled: false };
-    let covered = run(plan, || Arc::new(factory), |sequence| runtime.block_on(sequence));
+    let mut covered = Covered::new();
+    for floors in [false, true] {
+        let factory = PgFactory { floors, ..PgFactory::new(4) };
+        for (what, times) in run(plan, || Arc::new(factory), |sequence| runtime.block_on(sequence))
+        {
+            *covered.entry(what).or_default() += times;
+        }
+    }
     println!("{} operations in {cases} sequences: {covered:#?}", covered.values().sum::<u64>());
 }

@@ -1,5 +1,6 @@
 //! Claims.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use alkstore_core::{
     ClaimRef, ClaimToken, Claimed, ClaimedJob, JobId, Lease, LocalName, QueueName, Result,
     SettleAction, Settlement, Timestamp, Topic,
 };
+use parking_lot::Mutex;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -17,8 +19,36 @@ use crate::sql::{self, Sql};
 use crate::store::Open;
 
 const CLAIM: &str = "SELECT id, token, attempt, max_attempts, visibility_ms, enqueued_at,
-        deadline, headers, payload, us, next_due, blocked, more
-    FROM {s}.claim_jobs($1, $2, $3)";
+        deadline, headers, payload, us, next_due, blocked, more, floors
+    FROM {s}.claim_jobs($1, $2, $3, $4)";
+
+/// What the last claim of a queue found out that the next one needn't look at, as it answered: only
+/// of queues whose claims dead rows are in the way of.
+#[derive(Debug, Default)]
+pub(crate) struct Floors(Mutex<HashMap<QueueName, Vec<i64>>>);
+
+impl Floors {
+    fn of(&self, queue: &QueueName) -> Option<Vec<i64>> {
+        self.0.lock().get(queue).cloned()
+    }
+
+    fn learn(&self, queue: &QueueName, floors: Option<Vec<i64>>) {
+        let mut known = self.0.lock();
+        match floors {
+            Some(floors) => drop(known.insert(queue.clone(), floors)),
+            None => drop(known.remove(queue)),
+        }
+    }
+}
+
+/// What the server answered.
+#[derive(Default)]
+struct Looked {
+    claimed: Claimed,
+    /// Its clock.
+    us: i64,
+    floors: Option<Vec<i64>>,
+}
 
 /// How jobs are given back whose claimer is gone, the attempt uncharged.
 fn return_them(queue: QueueName, jobs: Vec<ClaimedJob>) -> Option<GiveBack> {
@@ -50,16 +80,18 @@ pub(super) async fn claim_jobs(
     let topic = Topic::Queue(queue.clone());
     let last_wake = open.topics.lock().last_wake();
     let (wanted, worker, returned) = (queue.clone(), worker.clone(), queue.clone());
-    let (claimed, us) = open
+    let floors = open.floors.of(queue);
+    let Looked { claimed, us, floors } = open
         .acquire(
             move |mut sql| {
-                let (wanted, worker) = (wanted.clone(), worker.clone());
-                Box::pin(async move { claim(&mut sql, &wanted, &worker, max).await })
+                let (wanted, worker, floors) = (wanted.clone(), worker.clone(), floors.clone());
+                Box::pin(async move { claim(&mut sql, &wanted, &worker, max, floors).await })
             },
-            |(claimed, _): (Claimed, i64)| return_them(returned, claimed.jobs),
+            |answer: Looked| return_them(returned, answer.claimed.jobs),
         )
         .await?;
     open.clock.learn(us);
+    open.floors.learn(queue, floors);
     if claimed.jobs.is_empty() {
         return Ok(claimed);
     }
@@ -79,23 +111,29 @@ async fn claim(
     queue: &QueueName,
     worker: &LocalName,
     max: usize,
-) -> Outcome<(Claimed, i64)> {
-    let statement =
-        sql.query(CLAIM).bind(queue.to_string()).bind(worker.to_string()).bind(sql::extent(max));
-    let mut claimed = Claimed::default();
-    let mut us = 0;
+    floors: Option<Vec<i64>>,
+) -> Outcome<Looked> {
+    let statement = sql
+        .query(CLAIM)
+        .bind(queue.to_string())
+        .bind(worker.to_string())
+        .bind(sql::extent(max))
+        .bind(floors);
+    let mut answer = Looked::default();
+    let claimed = &mut answer.claimed;
     for row in sql.all(statement).await? {
         match row.try_get::<Option<i64>, _>(0)? {
             Some(id) => claimed.jobs.push(job(&row, id)?),
             None => {
-                us = row.try_get(9)?;
+                answer.us = row.try_get(9)?;
                 claimed.next_due = row.try_get::<Option<i64>, _>(10)?.map(Timestamp::from_millis);
                 claimed.blocked = row.try_get(11)?;
                 claimed.more = row.try_get(12)?;
+                answer.floors = row.try_get(13)?;
             }
         }
     }
-    Ok((claimed, us))
+    Ok(answer)
 }
 
 fn attempts(row: &PgRow, column: usize) -> sqlx::Result<u32> {

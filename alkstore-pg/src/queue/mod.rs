@@ -16,6 +16,7 @@ use sqlx::Row;
 use crate::gather::Gather;
 use crate::store::PgStore;
 
+pub(crate) use claim::Floors;
 pub(crate) use dead::maintain;
 pub(crate) use insert::{NewRow, insert_jobs, rows};
 pub(crate) use read::find_job;

@@ -26,6 +26,14 @@ pub(crate) struct PgFactory {
     pub(crate) client_ahead: i64,
     /// Whether a pooler stands in between, past which the stores listen.
     pub(crate) pooled: bool,
+    /// Whether claims find out what they may pass over, as they do where dead rows make them slow.
+    pub(crate) floors: bool,
+}
+
+impl PgFactory {
+    pub(crate) const fn new(connections: u32) -> Self {
+        Self { connections, client_ahead: 0, pooled: false, floors: false }
+    }
 }
 
 #[async_trait]
@@ -65,6 +73,16 @@ pub(crate) struct Fresh {
     stores: Mutex<Vec<PgData>>,
     clock: tokio::sync::Mutex<Option<PgConnection>>,
     is_set: AtomicBool,
+}
+
+/// SQL after which claims do as they do where dead rows make them slow.
+pub(crate) fn always_floors(schema: &str) -> String {
+    format!(
+        r#"CREATE OR REPLACE FUNCTION "{schema}".took_long(p_since timestamptz, p_jobs bigint)
+            RETURNS boolean LANGUAGE sql VOLATILE AS $$ SELECT true $$;
+        CREATE OR REPLACE FUNCTION "{schema}".believed_ms() RETURNS bigint
+            LANGUAGE sql IMMUTABLE AS $$ SELECT 0::bigint $$;"#
+    )
 }
 
 impl Fresh {
@@ -127,6 +145,9 @@ impl Fresh {
             self.schema
         );
         self.run(sql).await;
+        if self.factory.floors {
+            self.run(always_floors(&self.schema)).await;
+        }
         self.is_set.store(true, Ordering::SeqCst);
     }
 

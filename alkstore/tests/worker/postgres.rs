@@ -37,6 +37,6 @@ use std::sync::Arc;
 use alkstore_suite::StoreFactory;
 
 fn engines() -> Vec<(&'static str, Arc<dyn StoreFactory>)> {
-    let factory = factory::PgFactory { connections: 8, client_ahead: 0, pooled: false };
+    let factory = factory::PgFactory::new(8);
     vec![("Postgres", Arc::new(factory))]
 }

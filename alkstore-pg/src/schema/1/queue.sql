@@ -119,6 +119,8 @@ CREATE FUNCTION {s}.insert_jobs(
     p_visibility bigint[], p_retry_base bigint[], p_retention bigint[]
 ) RETURNS bigint[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
+    -- Has to have its id before the clock is read.
+    tx xid8 := pg_current_xact_id();
     us bigint := {s}.clock_us();
     now bigint := us / 1000;
     n integer := cardinality(p_queue);
@@ -186,13 +188,102 @@ BEGIN
 END
 $$;
 
+-- Whether a look at a queue, and what was done to so many jobs, took so long that dead rows may
+-- have been in its way.
+CREATE FUNCTION {s}.took_long(p_since timestamptz, p_jobs bigint) RETURNS boolean
+LANGUAGE sql VOLATILE AS $$
+    SELECT clock_timestamp() - p_since > interval '1 ms' + interval '100 us' * p_jobs
+$$;
+
+-- How long floors are believed.
+CREATE FUNCTION {s}.believed_ms() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT 1000::bigint $$;
+
+-- What claims of a queue may pass over. While an old snapshot keeps dead rows from being swept up,
+-- they fill the front of every index, and to look at each is what costs. The answer is nothing where
+-- that isn't so. Else it says below which instants no live row stands, now or ever after:
+--   1     nothing that isn't visible here is ever written with an earlier one
+--   2, 3  a reading of the clock and the next transaction's id: 1 becomes that reading once all are
+--         over that were under way then
+--   4     falls due or lapses
+--   5     expires, in any queue
+--   6     is ready with a priority higher than 7
+--   8     is ready with the priority 7; of lower ones nothing is said
+--   9     when this was looked at
+-- 1 holds because who writes a row reads the clock for it when its transaction has its id already.
+CREATE FUNCTION {s}.floors(p_queue text, p_known bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    now bigint := {s}.now_ms();
+    before bigint := p_known[1];
+    reading bigint := p_known[2];
+    next_tx bigint := p_known[3];
+    began timestamptz := clock_timestamp();
+    f record;
+BEGIN
+    -- Nor where the clock was set back.
+    IF p_known IS NULL OR reading > now THEN
+        before := -9223372036854775808;
+        reading := before;
+        next_tx := before;
+    END IF;
+    SELECT pg_snapshot_xmin(s.s)::text::bigint AS xmin, pg_snapshot_xmax(s.s)::text::bigint AS xmax,
+            d.at AS due, e.at AS expiry, r.priority, r.at AS ready INTO f
+        FROM pg_current_snapshot() s (s)
+        LEFT JOIN LATERAL (SELECT j.at FROM {s}.jobs j
+            WHERE j.queue = p_queue AND j.state IN (1, 2) AND j.at <= now
+            ORDER BY j.at, j.id LIMIT 1) d ON true
+        LEFT JOIN LATERAL (SELECT j.expires_at AS at FROM {s}.jobs j
+            WHERE j.state < 4 AND j.expires_at IS NOT NULL AND j.expires_at <= now
+            ORDER BY j.expires_at LIMIT 1) e ON true
+        LEFT JOIN LATERAL (SELECT j.priority, j.at FROM {s}.jobs j
+            WHERE j.queue = p_queue AND j.state = 0
+            ORDER BY j.priority DESC, j.at, j.id LIMIT 1) r ON true;
+    IF NOT {s}.took_long(began, 0) THEN
+        RETURN NULL;
+    END IF;
+    IF f.xmin >= next_tx THEN
+        before := reading;
+        reading := now;
+        next_tx := f.xmax;
+    END IF;
+    RETURN ARRAY[before, reading, next_tx, least(before, f.due), least(before, f.expiry),
+        least(before, f.due), coalesce(f.priority, -2147483649), least(before, f.due, f.ready),
+        now];
+END
+$$;
+
+-- The next jobs of a queue that are ready, locked, in their order; those that somebody else has
+-- locked are left out.
+CREATE FUNCTION {s}.ready_jobs(
+    p_queue text, p_above bigint, p_priority bigint, p_from bigint, p_max bigint
+) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN ARRAY(SELECT r.id FROM (
+        SELECT a.id FROM (SELECT j.id FROM {s}.jobs j
+            WHERE j.queue = p_queue AND j.state = 0
+                AND j.priority > p_priority AND j.at >= p_above
+            ORDER BY j.priority DESC, j.at, j.id FOR UPDATE SKIP LOCKED) a
+        UNION ALL
+        SELECT b.id FROM (SELECT j.id FROM {s}.jobs j
+            WHERE j.queue = p_queue AND j.state = 0
+                AND j.priority = p_priority AND j.at >= p_from
+            ORDER BY j.at, j.id FOR UPDATE SKIP LOCKED) b
+        UNION ALL
+        SELECT c.id FROM (SELECT j.id FROM {s}.jobs j
+            WHERE j.queue = p_queue AND j.state = 0 AND j.priority < p_priority
+            ORDER BY j.priority DESC, j.at, j.id FOR UPDATE SKIP LOCKED) c
+        ) r LIMIT p_max);
+END
+$$;
+
 -- Hands out jobs, in the order in which they are due. The first row tells what else was found and
--- has no id.
-CREATE FUNCTION {s}.claim_jobs(p_queue text, p_worker text, p_max bigint)
+-- has no id. p_floors is what the last call for the queue answered as floors.
+CREATE FUNCTION {s}.claim_jobs(p_queue text, p_worker text, p_max bigint, p_floors bigint[] = NULL)
 RETURNS TABLE (
     id bigint, token bigint, attempt bigint, max_attempts bigint, visibility_ms bigint,
     enqueued_at bigint, deadline bigint, headers text, payload text,
-    us bigint, next_due bigint, blocked boolean, more boolean
+    us bigint, next_due bigint, blocked boolean, more boolean, floors bigint[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET plan_cache_mode = force_generic_plan SET jit = off AS $$
@@ -200,29 +291,50 @@ SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
     v_us bigint := {s}.clock_us();
     v_now bigint := v_us / 1000;
+    v_began timestamptz := clock_timestamp();
+    v_floors bigint[] := p_floors;
+    v_plain boolean;
+    v_due_from bigint := -9223372036854775808;
+    v_expiry_from bigint := -9223372036854775808;
+    v_above bigint := -9223372036854775808;
+    v_priority bigint := -9223372036854775808;
+    v_from bigint := -9223372036854775808;
     v_paused boolean;
     v_due bigint;
     v_expiry bigint;
     v_taken_in bigint := 0;
+    v_want bigint;
     v_found bigint[];
-    v_expired bigint;
+    v_expired bigint := 0;
     v_buried bigint := 0;
     v_claimed bigint := 0;
-    v_want bigint;
     v_blocked boolean := false;
     v_more boolean := false;
 BEGIN
+    IF v_floors[9] NOT BETWEEN v_now - {s}.believed_ms() AND v_now THEN
+        v_floors := {s}.floors(p_queue, v_floors);
+    END IF;
+    v_plain := v_floors IS NULL;
+    IF NOT v_plain THEN
+        v_due_from := v_floors[4];
+        v_expiry_from := v_floors[5];
+        v_above := v_floors[6];
+        v_priority := v_floors[7];
+        v_from := v_floors[8];
+    END IF;
     -- Up to now and no further: beyond lie the deadlines of claims that were acked since the last
-    -- vacuum, which an old snapshot holds up, and each of them would have to be looked at.
+    -- vacuum.
     SELECT (SELECT true FROM {s}.paused p WHERE p.queue = p_queue),
         (SELECT j.at FROM {s}.jobs j WHERE j.queue = p_queue AND j.state IN (1, 2)
-            AND j.at <= v_now ORDER BY j.at, j.id LIMIT 1),
+            AND j.at >= v_due_from AND j.at <= v_now ORDER BY j.at, j.id LIMIT 1),
         (SELECT j.expires_at FROM {s}.jobs j WHERE j.state < 4 AND j.expires_at IS NOT NULL
-            AND j.expires_at <= v_now ORDER BY j.expires_at LIMIT 1)
+            AND j.expires_at >= v_expiry_from AND j.expires_at <= v_now
+            ORDER BY j.expires_at LIMIT 1)
         INTO v_paused, v_due, v_expiry;
     IF v_paused THEN
         RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
-            NULL::bigint, NULL::bigint, NULL::text, NULL::text, v_us, NULL::bigint, false, false;
+            NULL::bigint, NULL::bigint, NULL::text, NULL::text, v_us, NULL::bigint, false, false,
+            NULL::bigint[];
         RETURN;
     END IF;
     IF v_due IS NOT NULL THEN
@@ -232,12 +344,13 @@ BEGIN
             ready_at = CASE WHEN j.expires_at <= j.at THEN j.ready_at ELSE j.at END
         WHERE j.id = ANY (ARRAY(
             SELECT d.id FROM {s}.jobs d
-            WHERE d.queue = p_queue AND d.state IN (1, 2) AND d.at <= v_now
+            WHERE d.queue = p_queue AND d.state IN (1, 2)
+                AND d.at >= v_due_from AND d.at <= v_now
             ORDER BY d.at, d.id LIMIT 1000 FOR UPDATE SKIP LOCKED));
         GET DIAGNOSTICS v_taken_in = ROW_COUNT;
     END IF;
     -- Where nothing in the store has expired, nothing has to be buried on the way.
-    IF v_expiry IS NULL THEN
+    IF v_plain AND v_expiry IS NULL THEN
         RETURN QUERY
         WITH picked AS MATERIALIZED (
             SELECT j.id FROM {s}.jobs j WHERE j.queue = p_queue AND j.state = 0
@@ -252,62 +365,66 @@ BEGIN
                 j.enqueued_at, j.at, j.headers, j.payload, j.priority, j.ready_at
         )
         SELECT h.id, h.token, h.attempt, h.max_attempts, h.visibility_ms, h.enqueued_at, h.at,
-            h.headers, h.payload, v_us, NULL::bigint, false, false
+            h.headers, h.payload, v_us, NULL::bigint, false, false, NULL::bigint[]
         FROM held h ORDER BY h.priority DESC, h.ready_at, h.id;
         GET DIAGNOSTICS v_claimed = ROW_COUNT;
     ELSE
         LOOP
             v_want := least(p_max - v_claimed, 1000);
-            SELECT array_agg(r.id), count(*) FILTER (WHERE r.expires_at <= v_now)
-                INTO v_found, v_expired
-                FROM (SELECT j.id, j.expires_at FROM {s}.jobs j
-                    WHERE j.queue = p_queue AND j.state = 0
-                    ORDER BY j.priority DESC, j.at, j.id LIMIT v_want FOR UPDATE SKIP LOCKED) r;
-            EXIT WHEN v_found IS NULL;
-            IF v_expired > 0 THEN
-                IF v_buried >= 1000 THEN
-                    v_more := true;
-                    EXIT;
+            v_found := {s}.ready_jobs(p_queue, v_above, v_priority, v_from, v_want);
+            EXIT WHEN cardinality(v_found) = 0;
+            IF v_expiry IS NOT NULL THEN
+                SELECT count(*) INTO v_expired FROM {s}.jobs j
+                    WHERE j.id = ANY (v_found) AND j.expires_at <= v_now;
+                IF v_expired > 0 THEN
+                    IF v_buried >= 1000 THEN
+                        v_more := true;
+                        EXIT;
+                    END IF;
+                    v_buried := v_buried + {s}.store_deaths(v_found, v_now);
                 END IF;
-                v_buried := v_buried + {s}.store_deaths(v_found, v_now);
             END IF;
-            IF v_expired < cardinality(v_found) THEN
-                RETURN QUERY
-                WITH held AS (
-                    UPDATE {s}.jobs j SET
-                        state = CASE WHEN j.attempt + 1 >= j.max_attempts THEN 3 ELSE 2 END,
-                        at = {s}.after_ms(v_us, j.visibility_ms),
-                        attempt = j.attempt + 1, token = j.token + 1, worker = p_worker
-                    WHERE j.id = ANY (v_found) AND j.state = 0
-                    RETURNING j.id, j.token, j.attempt, j.max_attempts, j.visibility_ms,
-                        j.enqueued_at, j.at, j.headers, j.payload, j.priority, j.ready_at
-                )
-                SELECT h.id, h.token, h.attempt, h.max_attempts, h.visibility_ms, h.enqueued_at, h.at,
-                    h.headers, h.payload, v_us, NULL::bigint, false, false
-                FROM held h ORDER BY h.priority DESC, h.ready_at, h.id;
-            END IF;
+            RETURN QUERY
+            WITH held AS (
+                UPDATE {s}.jobs j SET
+                    state = CASE WHEN j.attempt + 1 >= j.max_attempts THEN 3 ELSE 2 END,
+                    at = {s}.after_ms(v_us, j.visibility_ms),
+                    attempt = j.attempt + 1, token = j.token + 1, worker = p_worker
+                WHERE j.id = ANY (v_found) AND j.state = 0
+                RETURNING j.id, j.token, j.attempt, j.max_attempts, j.visibility_ms,
+                    j.enqueued_at, j.at, j.headers, j.payload, j.priority, j.ready_at
+            )
+            SELECT h.id, h.token, h.attempt, h.max_attempts, h.visibility_ms, h.enqueued_at, h.at,
+                h.headers, h.payload, v_us, NULL::bigint, false, false, NULL::bigint[]
+            FROM held h ORDER BY h.priority DESC, h.ready_at, h.id;
             v_claimed := v_claimed + cardinality(v_found) - v_expired;
             EXIT WHEN v_claimed >= p_max OR cardinality(v_found) < v_want;
         END LOOP;
     END IF;
+    v_due := NULL;
     IF v_claimed = 0 AND NOT v_more THEN
-        v_due := NULL;
         SELECT j.at INTO v_due FROM {s}.jobs j WHERE j.queue = p_queue AND j.state IN (1, 2)
-            ORDER BY j.at, j.id LIMIT 1;
+            AND j.at >= v_due_from ORDER BY j.at, j.id LIMIT 1;
         -- What was taken in and isn't there any longer had expired: there may be more behind it.
         v_more := v_taken_in >= 1000;
-        v_blocked := coalesce(v_due <= v_now, false) OR (SELECT true FROM {s}.jobs j
-            WHERE j.queue = p_queue AND j.state = 0
-            ORDER BY j.priority DESC, j.at, j.id LIMIT 1) IS NOT NULL;
-    ELSE
-        v_due := NULL;
+        v_blocked := coalesce(v_due <= v_now, false)
+            OR EXISTS (SELECT FROM {s}.jobs j WHERE j.queue = p_queue AND j.state = 0
+                AND j.priority > v_priority AND j.at >= v_above)
+            OR EXISTS (SELECT FROM {s}.jobs j WHERE j.queue = p_queue AND j.state = 0
+                AND j.priority = v_priority AND j.at >= v_from)
+            OR EXISTS (SELECT FROM {s}.jobs j WHERE j.queue = p_queue AND j.state = 0
+                AND j.priority < v_priority);
     END IF;
     IF v_taken_in > v_claimed + v_buried THEN
         PERFORM {s}.wake('q' || p_queue);
     END IF;
+    IF v_plain THEN
+        v_floors := CASE WHEN {s}.took_long(v_began, v_claimed)
+            THEN {s}.floors(p_queue, NULL) END;
+    END IF;
     RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
-        NULL::bigint, NULL::bigint, NULL::text, NULL::text, v_us, v_due,
-        coalesce(v_blocked, false), v_more;
+        NULL::bigint, NULL::bigint, NULL::text, NULL::text, v_us, v_due, v_blocked, v_more,
+        v_floors;
 END
 $$;
 
@@ -462,6 +579,8 @@ $$;
 CREATE FUNCTION {s}.requeue_jobs(p_queue text, p_ids bigint[]) RETURNS bigint
 LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
+    -- Has to have its id before the clock is read.
+    tx xid8 := pg_current_xact_id();
     now bigint := {s}.now_ms();
     requeued bigint := 0;
     r record;
