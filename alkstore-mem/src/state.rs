@@ -31,10 +31,10 @@ pub(crate) struct Shared {
 #[repr(align(128))]
 struct Apart<T>(T);
 
-/// How long the lock is waited for awake, in rounds that double: it is held for less than a
-/// microsecond, and to be put to sleep and woken takes several. Who holds it finds its data in
-/// its core's cache, so that it is let go on for a while.
-const ROUNDS_AWAKE: u32 = 13;
+/// How long the lock is waited for awake, in turns of a loop that does nothing: some tens of
+/// microseconds. Who holds it has its data in its core's cache and is let go on for a while; whoever
+/// looks more often takes it, and the data, from core to core. Who waits longer than that sleeps.
+const TURNS_AWAKE: u32 = 2_000;
 
 impl Shared {
     pub(crate) fn new(clock: Arc<dyn Clock>, observer: Option<Arc<dyn Observer>>) -> Self {
@@ -43,12 +43,10 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        for round in 9..ROUNDS_AWAKE {
-            if let Some(state) = self.state.0.try_lock() {
-                return state;
-            }
-            (0..1_u32 << round).for_each(|_| std::hint::spin_loop());
+        if let Some(state) = self.state.0.try_lock() {
+            return state;
         }
+        (0..TURNS_AWAKE).for_each(|_| std::hint::spin_loop());
         self.state.0.lock()
     }
 }

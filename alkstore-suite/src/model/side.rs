@@ -79,7 +79,12 @@ impl Side {
             }
             _ => {
                 let expected = self.model.step(op, Some(&answer));
-                same("the answer", ["engine", "model"], &answer, &expected)?;
+                same("the answer", ["engine", "model"], &answer, &expected).map_err(|differs| {
+                    match &result {
+                        Ok(_) => differs,
+                        Err(error) => format!("{differs}\n  it says: {error}"),
+                    }
+                })?;
             }
         }
         Ok(self.told(result, waited))

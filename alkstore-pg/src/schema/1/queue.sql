@@ -204,11 +204,10 @@ CREATE FUNCTION {s}.believed_ms() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SE
 --   1     nothing that isn't visible here is ever written with an earlier one
 --   2, 3  a reading of the clock and the next transaction's id: 1 becomes that reading once all are
 --         over that were under way then
---   4     falls due or lapses
+--   4     falls due, lapses, or is ready with a priority higher than 6
 --   5     expires, in any queue
---   6     is ready with a priority higher than 7
---   8     is ready with the priority 7; of lower ones nothing is said
---   9     when this was looked at
+--   7     is ready with the priority 6; of lower ones nothing is said
+--   8     when this was looked at
 -- 1 holds because who writes a row reads the clock for it when its transaction has its id already.
 CREATE FUNCTION {s}.floors(p_queue text, p_known bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql SET enable_seqscan = off AS $$
@@ -220,7 +219,7 @@ DECLARE
     began timestamptz := clock_timestamp();
     f record;
 BEGIN
-    -- Nor where the clock was set back.
+    -- Where nothing is known, and where the clock was set back.
     IF p_known IS NULL OR reading > now THEN
         before := -9223372036854775808;
         reading := before;
@@ -247,17 +246,15 @@ BEGIN
         next_tx := f.xmax;
     END IF;
     RETURN ARRAY[before, reading, next_tx, least(before, f.due), least(before, f.expiry),
-        least(before, f.due), coalesce(f.priority, -2147483649), least(before, f.due, f.ready),
-        now];
+        coalesce(f.priority, -2147483649), least(before, f.due, f.ready), now];
 END
 $$;
 
 -- The next jobs of a queue that are ready, locked, in their order; those that somebody else has
--- locked are left out.
+-- locked are left out. Where to begin is what floors says.
 CREATE FUNCTION {s}.ready_jobs(
     p_queue text, p_above bigint, p_priority bigint, p_from bigint, p_max bigint
-) RETURNS bigint[]
-LANGUAGE plpgsql AS $$
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
     RETURN ARRAY(SELECT r.id FROM (
         SELECT a.id FROM (SELECT j.id FROM {s}.jobs j
@@ -277,7 +274,7 @@ BEGIN
 END
 $$;
 
--- Hands out jobs, in the order in which they are due. The first row tells what else was found and
+-- Hands out jobs, in the order in which they are due. The last row tells what else was found and
 -- has no id. p_floors is what the last call for the queue answered as floors.
 CREATE FUNCTION {s}.claim_jobs(p_queue text, p_worker text, p_max bigint, p_floors bigint[] = NULL)
 RETURNS TABLE (
@@ -296,9 +293,8 @@ DECLARE
     v_plain boolean;
     v_due_from bigint := -9223372036854775808;
     v_expiry_from bigint := -9223372036854775808;
-    v_above bigint := -9223372036854775808;
     v_priority bigint := -9223372036854775808;
-    v_from bigint := -9223372036854775808;
+    v_ready_from bigint := -9223372036854775808;
     v_paused boolean;
     v_due bigint;
     v_expiry bigint;
@@ -311,16 +307,15 @@ DECLARE
     v_blocked boolean := false;
     v_more boolean := false;
 BEGIN
-    IF v_floors[9] NOT BETWEEN v_now - {s}.believed_ms() AND v_now THEN
+    IF v_floors[8] NOT BETWEEN v_now - {s}.believed_ms() AND v_now THEN
         v_floors := {s}.floors(p_queue, v_floors);
     END IF;
     v_plain := v_floors IS NULL;
     IF NOT v_plain THEN
         v_due_from := v_floors[4];
         v_expiry_from := v_floors[5];
-        v_above := v_floors[6];
-        v_priority := v_floors[7];
-        v_from := v_floors[8];
+        v_priority := v_floors[6];
+        v_ready_from := v_floors[7];
     END IF;
     -- Up to now and no further: beyond lie the deadlines of claims that were acked since the last
     -- vacuum.
@@ -331,10 +326,11 @@ BEGIN
             AND j.expires_at >= v_expiry_from AND j.expires_at <= v_now
             ORDER BY j.expires_at LIMIT 1)
         INTO v_paused, v_due, v_expiry;
+    us := v_us;
     IF v_paused THEN
-        RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
-            NULL::bigint, NULL::bigint, NULL::text, NULL::text, v_us, NULL::bigint, false, false,
-            NULL::bigint[];
+        blocked := false;
+        more := false;
+        RETURN NEXT;
         RETURN;
     END IF;
     IF v_due IS NOT NULL THEN
@@ -371,7 +367,7 @@ BEGIN
     ELSE
         LOOP
             v_want := least(p_max - v_claimed, 1000);
-            v_found := {s}.ready_jobs(p_queue, v_above, v_priority, v_from, v_want);
+            v_found := {s}.ready_jobs(p_queue, v_due_from, v_priority, v_ready_from, v_want);
             EXIT WHEN cardinality(v_found) = 0;
             IF v_expiry IS NOT NULL THEN
                 SELECT count(*) INTO v_expired FROM {s}.jobs j
@@ -409,22 +405,23 @@ BEGIN
         v_more := v_taken_in >= 1000;
         v_blocked := coalesce(v_due <= v_now, false)
             OR EXISTS (SELECT FROM {s}.jobs j WHERE j.queue = p_queue AND j.state = 0
-                AND j.priority > v_priority AND j.at >= v_above)
+                AND j.priority > v_priority AND j.at >= v_due_from)
             OR EXISTS (SELECT FROM {s}.jobs j WHERE j.queue = p_queue AND j.state = 0
-                AND j.priority = v_priority AND j.at >= v_from)
+                AND j.priority = v_priority AND j.at >= v_ready_from)
             OR EXISTS (SELECT FROM {s}.jobs j WHERE j.queue = p_queue AND j.state = 0
                 AND j.priority < v_priority);
     END IF;
     IF v_taken_in > v_claimed + v_buried THEN
         PERFORM {s}.wake('q' || p_queue);
     END IF;
-    IF v_plain THEN
-        v_floors := CASE WHEN {s}.took_long(v_began, v_claimed)
-            THEN {s}.floors(p_queue, NULL) END;
+    IF v_plain AND {s}.took_long(v_began, v_claimed) THEN
+        v_floors := {s}.floors(p_queue, NULL);
     END IF;
-    RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
-        NULL::bigint, NULL::bigint, NULL::text, NULL::text, v_us, v_due, v_blocked, v_more,
-        v_floors;
+    next_due := v_due;
+    blocked := v_blocked;
+    more := v_more;
+    floors := v_floors;
+    RETURN NEXT;
 END
 $$;
 
