@@ -76,7 +76,7 @@ impl Setup {
         self.run(&format!(
             "CREATE OR REPLACE FUNCTION {{s}}.took_long(p_since timestamptz, p_jobs bigint)
                 RETURNS boolean LANGUAGE sql VOLATILE AS $$ SELECT {slow} $$;
-            CREATE OR REPLACE FUNCTION {{s}}.believed_ms() RETURNS bigint
+            CREATE OR REPLACE FUNCTION {{s}}.believed_ms(p_floors bigint[]) RETURNS bigint
                 LANGUAGE sql IMMUTABLE AS $$ SELECT {}::bigint $$",
             BELIEVED.as_millis()
         ))

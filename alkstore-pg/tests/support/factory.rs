@@ -80,7 +80,7 @@ pub(crate) fn always_floors(schema: &str) -> String {
     format!(
         r#"CREATE OR REPLACE FUNCTION "{schema}".took_long(p_since timestamptz, p_jobs bigint)
             RETURNS boolean LANGUAGE sql VOLATILE AS $$ SELECT true $$;
-        CREATE OR REPLACE FUNCTION "{schema}".believed_ms() RETURNS bigint
+        CREATE OR REPLACE FUNCTION "{schema}".believed_ms(p_floors bigint[]) RETURNS bigint
             LANGUAGE sql IMMUTABLE AS $$ SELECT 0::bigint $$;"#
     )
 }

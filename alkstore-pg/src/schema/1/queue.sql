@@ -192,11 +192,13 @@ $$;
 -- have been in its way.
 CREATE FUNCTION {s}.took_long(p_since timestamptz, p_jobs bigint) RETURNS boolean
 LANGUAGE sql VOLATILE AS $$
-    SELECT clock_timestamp() - p_since > interval '1 ms' + interval '100 us' * p_jobs
+    SELECT clock_timestamp() - p_since > interval '300 us' + interval '100 us' * p_jobs
 $$;
 
--- How long floors are believed.
-CREATE FUNCTION {s}.believed_ms() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT 1000::bigint $$;
+-- How long floors are believed; the first ones say nothing yet, and are looked at again soon.
+CREATE FUNCTION {s}.believed_ms(p_floors bigint[]) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN p_floors[1] > -9223372036854775808 THEN 1000::bigint ELSE 100 END
+$$;
 
 -- What claims of a queue may pass over. While an old snapshot keeps dead rows from being swept up,
 -- they fill the front of every index, and to look at each is what costs. The answer is nothing where
@@ -307,7 +309,7 @@ DECLARE
     v_blocked boolean := false;
     v_more boolean := false;
 BEGIN
-    IF v_floors[8] NOT BETWEEN v_now - {s}.believed_ms() AND v_now THEN
+    IF v_floors[8] NOT BETWEEN v_now - {s}.believed_ms(v_floors) AND v_now THEN
         v_floors := {s}.floors(p_queue, v_floors);
     END IF;
     v_plain := v_floors IS NULL;
