@@ -20,7 +20,7 @@ use alkstore_pg::sqlx::postgres::PgConnection;
 use alkstore_pg::sqlx::{AssertSqlSafe, Executor, Row};
 use alkstore_pg::{PgStore, PgTx};
 use alkstore_suite::{Data, OpenOptions};
-use factory::{Fresh, PgFactory, connect};
+use factory::{Fresh, PgFactory, connect, slow_claims};
 
 const STEP: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -73,14 +73,8 @@ impl Setup {
 
     /// Whether claims find themselves slow; what they know is believed as long as it is.
     async fn claim_is_slow(&mut self, slow: bool) {
-        self.run(&format!(
-            "CREATE OR REPLACE FUNCTION {{s}}.took_long(p_since timestamptz, p_jobs bigint)
-                RETURNS boolean LANGUAGE sql VOLATILE AS $$ SELECT {slow} $$;
-            CREATE OR REPLACE FUNCTION {{s}}.believed_ms(p_floors bigint[]) RETURNS bigint
-                LANGUAGE sql IMMUTABLE AS $$ SELECT {}::bigint $$",
-            BELIEVED.as_millis()
-        ))
-        .await;
+        let sql = slow_claims(&self.data.schema, slow, BELIEVED);
+        self.run(&sql).await;
     }
 
     async fn end(self) {

@@ -75,13 +75,14 @@ pub(crate) struct Fresh {
     is_set: AtomicBool,
 }
 
-/// SQL after which claims do as they do where dead rows make them slow.
-pub(crate) fn always_floors(schema: &str) -> String {
+/// SQL after which claims find themselves slow, or not, and believe for so long what they found out.
+pub(crate) fn slow_claims(schema: &str, slow: bool, believed: Duration) -> String {
+    let believed = believed.as_millis();
     format!(
         r#"CREATE OR REPLACE FUNCTION "{schema}".took_long(p_since timestamptz, p_jobs bigint)
-            RETURNS boolean LANGUAGE sql VOLATILE AS $$ SELECT true $$;
+            RETURNS boolean LANGUAGE sql VOLATILE AS $$ SELECT {slow} $$;
         CREATE OR REPLACE FUNCTION "{schema}".believed_ms(p_floors bigint[]) RETURNS bigint
-            LANGUAGE sql IMMUTABLE AS $$ SELECT 0::bigint $$;"#
+            LANGUAGE sql IMMUTABLE AS $$ SELECT {believed}::bigint $$;"#
     )
 }
 
@@ -146,7 +147,7 @@ impl Fresh {
         );
         self.run(sql).await;
         if self.factory.floors {
-            self.run(always_floors(&self.schema)).await;
+            self.run(slow_claims(&self.schema, true, Duration::ZERO)).await;
         }
         self.is_set.store(true, Ordering::SeqCst);
     }

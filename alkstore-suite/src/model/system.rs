@@ -20,8 +20,8 @@ use super::schedule::PAYLOAD;
 use super::state::{MAX_CLAIMS, MAX_LOCKS, Model, bulk, pick};
 use crate::factory::{Data, OpenOptions, StoreFactory};
 
-/// How long a store waits for somebody else's transaction. A server has locks of its own to hold for some
-/// tens of milliseconds, while it sweeps up a catalog that many schemas were dropped from.
+/// How long a store waits for somebody else's transaction. A server has locks of its own to hold for
+/// some tens of milliseconds, while it sweeps up a catalog that many schemas were dropped from.
 pub(super) const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub(super) struct System {

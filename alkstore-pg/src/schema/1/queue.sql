@@ -210,7 +210,9 @@ $$;
 --   5     expires, in any queue
 --   7     is ready with the priority 6; of lower ones nothing is said
 --   8     when this was looked at
--- 1 holds because who writes a row reads the clock for it when its transaction has its id already.
+-- 1 holds because who writes a row reads the clock for it when its transaction has its id already. A
+-- claim reads it before, but for a deadline that lies ahead: one that lapses before its transaction
+-- has an id can be missed until the next look.
 CREATE FUNCTION {s}.floors(p_queue text, p_known bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
