@@ -116,6 +116,21 @@ async fn a_job_is_handed_out_whose_claim_is_rolled_back() {
 }
 
 #[tokio::test]
+async fn what_fell_due_and_is_taken_in_later_is_handed_out() {
+    let setup = Setup::new().await;
+    // More than one claim takes in.
+    let delayed = EnqueueOpts::new().delay(STEP);
+    let jobs = (0..1_002).map(|n| NewJob::new(&n).unwrap().opts(delayed.clone()));
+    setup.queue.enqueue_many(jobs.collect()).await.unwrap();
+    for payload in [0, 1] {
+        setup.data.advance(2 * STEP).await;
+        assert_eq!(setup.claim().await, Some(payload));
+    }
+    assert_eq!(setup.queue.claim_batch("w", 2_000).await.unwrap().len(), 1_000);
+    setup.end().await;
+}
+
+#[tokio::test]
 async fn priorities_stay_in_their_order() {
     let setup = Setup::new().await;
     let of = |priority| EnqueueOpts::new().priority(priority);
