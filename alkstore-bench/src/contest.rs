@@ -69,7 +69,7 @@ impl From<Workload> for Case {
     fn from(workload: Workload) -> Self {
         let bars = match workload.target {
             Some(Target::NotBelow(part, other)) => vec![Bar::OursOf(part, other)],
-            Some(Target::Micros(most)) => vec![Bar::AtMost(most)],
+            Some(Target::AtMost(most)) => vec![Bar::AtMost(most)],
             Some(Target::PerSecond(_)) | None => vec![],
         };
         let name = workload.name.to_owned();

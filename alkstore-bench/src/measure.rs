@@ -32,6 +32,8 @@ pub enum Reading {
     Time(Duration),
     /// So much of a core's time: less is better.
     Core { used: Duration, of: Duration },
+    /// So many times as long as something else took in turn with it: less is better.
+    Times { took: Duration, other: Duration },
 }
 
 impl Reading {
@@ -41,6 +43,7 @@ impl Reading {
             Self::Rate { count, took } => count as f64 / took.as_secs_f64(),
             Self::Time(took) => took.as_secs_f64() * 1e6,
             Self::Core { used, of } => used.as_secs_f64() / of.as_secs_f64() * 100.0,
+            Self::Times { took, other } => took.as_secs_f64() / other.as_secs_f64(),
         }
     }
 
@@ -49,6 +52,7 @@ impl Reading {
             Self::Rate { .. } => "per s",
             Self::Time(_) => "µs",
             Self::Core { .. } => "% of a core",
+            Self::Times { .. } => "times",
         }
     }
 

@@ -47,7 +47,7 @@ fn verdict(target: Option<Target>, ours: &Series, all: &[Series]) -> (String, St
         Some(Target::PerSecond(least)) => {
             (format!("≥ {}", grouped(least)), ours.rounds.clone(), least, true)
         }
-        Some(Target::Micros(most)) => (format!("≤ {most}"), ours.rounds.clone(), most, false),
+        Some(Target::AtMost(most)) => (format!("≤ {most}"), ours.rounds.clone(), most, false),
         Some(Target::NotBelow(part, other)) => {
             let others = all.iter().find(|series| series.name == other);
             let ratios = others.map(|other| ratio(ours, other)).unwrap_or_default();

@@ -22,8 +22,8 @@ pub struct Workload {
 pub enum Target {
     /// At least this rate.
     PerSecond(f64),
-    /// At most this time.
-    Micros(f64),
+    /// At most this: microseconds, or times as long.
+    AtMost(f64),
     /// At least this part of what another workload of the same round reached.
     NotBelow(f64, &'static str),
 }

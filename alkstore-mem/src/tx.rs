@@ -11,7 +11,7 @@ use alkstore_core::{
 use async_trait::async_trait;
 
 use crate::observe::Observed;
-use crate::queue::{self, Phase, Row, Standing, TxId};
+use crate::queue::{self, Enqueue, Phase, Row, Standing, TxId};
 use crate::state::View;
 use crate::store::{MemStore, Open};
 use crate::wake::Wakes;
@@ -97,7 +97,7 @@ fn commit(view: &mut View<'_>, staged: Staged) {
             view.state.tap.tell(|| row.record(&queue, now).map(Observed::Enqueued));
         }
         let ready = matches!(row.phase, Phase::Ready);
-        view.state.queues.entry(queue.clone()).or_default().put(row);
+        view.state.queue(&queue).put(row);
         queue::wake(view, &queue, usize::from(ready));
     }
     for (name, events) in staged.events {
@@ -143,12 +143,9 @@ impl EngineTx for MemTx {
         opts: &QueueOpts,
         jobs: Vec<JobSpec>,
     ) -> Result<Vec<JobId>> {
-        let mut jobs = Some(jobs);
-        self.open
-            .act_unblocked(self.staged.as_mut(), |view| {
-                queue::insert_jobs(view, queue, opts, &mut jobs)
-            })
-            .await
+        let mut enqueue = Enqueue::new(queue, opts, jobs);
+        self.open.act_unblocked(self.staged.as_mut(), |view| enqueue.store(view)).await?;
+        Ok(enqueue.into_ids())
     }
 
     async fn settle_job(&mut self, item: Settlement) -> Result<Settled> {

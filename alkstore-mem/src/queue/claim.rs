@@ -3,37 +3,56 @@
 use std::cmp::Reverse;
 
 use alkstore_core::{
-    ClaimToken, Claimed, ClaimedJob, EXPIRED_ERROR, JobId, LocalName, QueueName, Timestamp,
+    ClaimToken, Claimed, ClaimedJob, EXPIRED_ERROR, LocalName, QueueName, Timestamp,
 };
 
 use super::row::Death;
-use super::{PAGE, Phase, QueueState, wake};
+use super::{PAGE, Phase, QueueState, Row, wake};
 use crate::clock::Reading;
 use crate::observe::Observed;
 use crate::state::{Numbers, View};
 
+/// Claims, into what was made with room for it before the lock was taken.
 pub(super) fn claim_jobs(
     view: &mut View<'_>,
     queue: &QueueName,
     worker: &LocalName,
     max: usize,
-) -> Claimed {
+    claimed: &mut Claimed,
+) {
     view.state.tap.tell(|| Some(Observed::Asked(queue.clone())));
     let Some(state) = view.state.queues.get_mut(queue).filter(|state| !state.paused) else {
-        return Claimed::default();
+        return;
     };
     if max == 0 {
-        return Claimed::default();
+        return;
     }
     let now = view.time.now;
     let taken_in = state.take_in(now);
-    let mut claimed = state.hand_out(view.time, &mut view.state.numbers, worker, max);
+    state.hand_out(view.time, &mut view.state.numbers, worker, max, claimed);
     claimed.next_due = state.next_due(now);
     claimed.blocked = state.sets.pinned.first().is_some_and(|&(deadline, _)| deadline <= now);
     claimed.more |= claimed.jobs.is_empty() && state.has_backlog(now);
     let left = if taken_in > 0 { state.sets.ready.len() } else { 0 };
     wake(view, queue, left);
-    claimed
+}
+
+fn claim(row: &mut Row, token: ClaimToken, worker: &LocalName, time: Reading) -> ClaimedJob {
+    let deadline = time.after(row.visibility.as_duration());
+    row.attempt = row.attempt.saturating_add(1);
+    row.token = token;
+    row.phase = Phase::Claimed { worker: worker.clone(), deadline };
+    ClaimedJob {
+        id: row.id,
+        token,
+        attempt: row.attempt,
+        max_attempts: row.max_attempts,
+        payload: row.payload.clone(),
+        headers: row.headers.clone(),
+        enqueued_at: row.enqueued_at,
+        visibility_timeout: row.visibility,
+        deadline,
+    }
 }
 
 impl QueueState {
@@ -63,53 +82,32 @@ impl QueueState {
         numbers: &mut Numbers,
         worker: &LocalName,
         max: usize,
-    ) -> Claimed {
-        let mut claimed = Claimed::default();
+        claimed: &mut Claimed,
+    ) {
         let mut buried = 0;
         while claimed.jobs.len() < max
             && let Some(&(Reverse(_), _, id)) = self.sets.ready.first()
         {
-            let expired_at = self.row(id).filter(|row| row.is_expired(time.now));
-            if let Some(at) = expired_at.and_then(|row| row.expires_at) {
-                if buried == PAGE {
-                    claimed.more = true;
-                    break;
+            let at_its_bound = self.change(id, |row| {
+                match row.expires_at.filter(|&at| at <= time.now) {
+                    None => {
+                        numbers.claim += 1;
+                        let token = ClaimToken::stored(numbers.claim);
+                        claimed.jobs.push(claim(row, token, worker, time));
+                    }
+                    Some(_) if buried == PAGE => return true,
+                    Some(at) => {
+                        buried += 1;
+                        row.die(Death { at, reason: Some(EXPIRED_ERROR) });
+                    }
                 }
-                buried += 1;
-                self.change(id, |row| row.die(Death { at, reason: Some(EXPIRED_ERROR) }));
-                continue;
+                false
+            });
+            if at_its_bound == Some(true) {
+                claimed.more = true;
+                break;
             }
-            numbers.claim += 1;
-            let token = ClaimToken::stored(numbers.claim);
-            claimed.jobs.extend(self.claim(id, token, worker, time));
         }
-        claimed
-    }
-
-    fn claim(
-        &mut self,
-        id: JobId,
-        token: ClaimToken,
-        worker: &LocalName,
-        time: Reading,
-    ) -> Option<ClaimedJob> {
-        self.change(id, |row| {
-            let deadline = time.after(row.visibility.as_duration());
-            row.attempt = row.attempt.saturating_add(1);
-            row.token = token;
-            row.phase = Phase::Claimed { worker: worker.clone(), deadline };
-            ClaimedJob {
-                id,
-                token,
-                attempt: row.attempt,
-                max_attempts: row.max_attempts,
-                payload: row.payload.clone(),
-                headers: row.headers.clone(),
-                enqueued_at: row.enqueued_at,
-                visibility_timeout: row.visibility,
-                deadline,
-            }
-        })
     }
 
     /// The next instant at which a job becomes claimable, or is seen to be held.

@@ -22,7 +22,7 @@ use crate::tx::Staged;
 use crate::wake::ALL;
 
 pub(crate) use dead::maintain;
-pub(crate) use insert::{fire, insert_jobs};
+pub(crate) use insert::{Enqueue, fire};
 pub(crate) use read::find_job;
 pub(crate) use row::{Phase, Row, Standing, TxId};
 pub(crate) use settle::settle_job;
@@ -30,10 +30,16 @@ pub(crate) use settle::settle_job;
 /// How much of a backlog one operation stores at most.
 const PAGE: usize = 1_000;
 
+/// For how many jobs a claim makes room before it has seen any.
+const ROOM: usize = 256;
+
 type At = (Timestamp, JobId);
 
 /// A queue. It exists while it has jobs, is paused, or a transaction staged a key in it.
+///
+/// What every claim touches comes first, on two cache lines that nothing else stands on.
 #[derive(Debug, Default)]
+#[repr(C, align(128))]
 pub(crate) struct QueueState {
     /// In boxes: a row is larger than what a search over a million of them should touch.
     rows: BTreeMap<JobId, Box<Row>>,
@@ -45,17 +51,20 @@ pub(crate) struct QueueState {
 
 /// The rows of a queue by what is asked for: each stands in the sets of its phase.
 #[derive(Debug, Default)]
+#[repr(C)]
 struct Sets {
     /// Claimable now, in the order of claims.
     ready: BTreeSet<(Reverse<i32>, Timestamp, JobId)>,
-    /// Pending, and not taken in yet.
-    delayed: BTreeSet<At>,
     /// Claimed with attempts left: claimable at the deadline.
     leased: BTreeSet<At>,
-    /// Claimed on the last attempt: dead at the deadline.
-    last_leases: BTreeSet<At>,
+    /// Pending, and not taken in yet.
+    delayed: BTreeSet<At>,
     /// Claimed with attempts left, and settled by an open transaction.
     pinned: BTreeSet<At>,
+    /// Since it was last asked for, something came to fall due earlier than all else.
+    sooner: bool,
+    /// Claimed on the last attempt: dead at the deadline.
+    last_leases: BTreeSet<At>,
     /// Live and with an expiry.
     expiring: BTreeSet<At>,
     dead: BTreeSet<JobId>,
@@ -63,8 +72,6 @@ struct Sets {
     retained: BTreeSet<At>,
     /// The live job that holds a unique key.
     keys: HashMap<LocalName, JobId>,
-    /// Since it was last asked for, something came to fall due earlier than all else.
-    sooner: bool,
 }
 
 impl Sets {
@@ -77,12 +84,12 @@ impl Sets {
             Phase::Delayed => {
                 let at = (row.ready_at, id);
                 self.delayed.insert(at);
-                self.sooner |= self.delayed.first() == Some(&at);
+                self.sooner = self.sooner || self.delayed.first() == Some(&at);
             }
             Phase::Claimed { deadline, .. } => {
                 let at = (deadline, id);
                 self.leases_of(row).insert(at);
-                self.sooner |= self.leased.first() == Some(&at);
+                self.sooner = self.sooner || self.leased.first() == Some(&at);
             }
             Phase::Dead { .. } => {
                 self.dead.insert(id);
@@ -178,7 +185,7 @@ pub(crate) fn wake(view: &mut View<'_>, queue: &QueueName, ready: usize) {
 }
 
 fn set_paused(view: &mut View<'_>, queue: &QueueName, paused: bool) -> bool {
-    let state = view.state.queues.entry(queue.clone()).or_default();
+    let state = view.state.queue(queue);
     if state.paused == paused {
         return false;
     }
@@ -197,8 +204,9 @@ impl QueueStore for MemStore {
         opts: &QueueOpts,
         jobs: Vec<JobSpec>,
     ) -> Result<Vec<JobId>> {
-        let mut jobs = Some(jobs);
-        self.open.act_unblocked(None, |view| insert_jobs(view, queue, opts, &mut jobs)).await
+        let mut enqueue = Enqueue::new(queue, opts, jobs);
+        self.open.act_unblocked(None, |view| enqueue.store(view)).await?;
+        Ok(enqueue.into_ids())
     }
 
     async fn claim_jobs(
@@ -207,7 +215,10 @@ impl QueueStore for MemStore {
         worker: &LocalName,
         max: usize,
     ) -> Result<Claimed> {
-        self.open.act(|view| claim::claim_jobs(view, queue, worker, max))
+        let jobs = Vec::with_capacity(max.min(ROOM));
+        let mut claimed = Claimed { jobs, ..Claimed::default() };
+        self.open.act(|view| claim::claim_jobs(view, queue, worker, max, &mut claimed))?;
+        Ok(claimed)
     }
 
     async fn settle_jobs(&self, items: Vec<Settlement>) -> Result<Vec<Result<Settled>>> {

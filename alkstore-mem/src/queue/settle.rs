@@ -1,5 +1,6 @@
 //! Settlements, and cancelling.
 
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use alkstore_core::{
@@ -23,23 +24,24 @@ pub(crate) fn settle_job(
     let claim = &item.claim;
     let lost = || Error::ClaimLost { queue: claim.queue.to_string(), id: claim.id };
     let own = view.tx.as_ref().map(|staged| staged.id);
-    let held = view.state.queues.get_mut(&claim.queue).and_then(|state| {
-        let row = state.row(claim.id)?;
-        let held = row.token == claim.token && row.standing(view.time.now) == Standing::Claimed;
-        held.then_some(row.pin).map(|pin| (state, pin))
-    });
-    let state = match held {
-        None => return Ok(Err(lost())),
+    let Some(state) = view.state.queues.get_mut(&claim.queue) else { return Ok(Err(lost())) };
+    let Entry::Occupied(row) = state.rows.entry(claim.id) else { return Ok(Err(lost())) };
+    let stored = row.get();
+    let held = stored.token == claim.token && stored.standing(view.time.now) == Standing::Claimed;
+    match stored.pin {
+        _ if !held => return Ok(Err(lost())),
         // Settled in this very transaction.
-        Some((_, Some(pin))) if Some(pin) == own => return Ok(Err(lost())),
-        Some((_, Some(_))) => return Err(Blocked),
-        Some((state, None)) => state,
-    };
+        Some(pin) if Some(pin) == own => return Ok(Err(lost())),
+        Some(_) => return Err(Blocked),
+        None => {}
+    }
     let Some(staged) = &mut view.tx else {
         let settled = match &item.action {
             SettleAction::Ack => {
-                view.wakes.taken = state.take(claim.id);
-                view.wakes.taken.is_some().then_some(Settled::Gone)
+                let row = row.remove();
+                state.sets.remove(&row);
+                view.wakes.taken = Some(row);
+                Some(Settled::Gone)
             }
             action => state.change(claim.id, |row| act(row, action, view.time)),
         };
