@@ -1,6 +1,7 @@
 //! The workloads of the memory engine.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use alkstore::{EnqueueOpts, MemStore, NewEvent, NewJob, Offset, Payload, Queue, Store, StoreExt};
@@ -52,6 +53,26 @@ async fn threads(count: u64, queue: fn(u64) -> String) -> anyhow::Result<Reading
         try_join_all(tasks).await?.into_iter().collect()
     })
     .await
+}
+
+/// How long a cache line takes from one thread to the other: what threads that share data pay at
+/// every turn, and what decides whether more of them get more done.
+async fn hand_over() -> anyhow::Result<Reading> {
+    const TURNS: u32 = 20_000;
+    fn play(turn: &AtomicU32, first: u32) {
+        for mine in (first..2 * TURNS).step_by(2) {
+            while turn.load(Ordering::Acquire) != mine {
+                std::hint::spin_loop();
+            }
+            turn.store(mine + 1, Ordering::Release);
+        }
+    }
+    let (turn, start) = (AtomicU32::new(0), now());
+    std::thread::scope(|scope| {
+        scope.spawn(|| play(&turn, 1));
+        play(&turn, 0);
+    });
+    Ok(Reading::Time(start.elapsed() / (2 * TURNS)))
 }
 
 async fn enqueue_only() -> anyhow::Result<Reading> {
@@ -297,6 +318,7 @@ pub fn workloads() -> Vec<Workload> {
             .target(Target::NotBelow(1.0, "enqueue + claim + ack, 1 thread")),
         threaded("enqueue + claim + ack, 4 threads, a queue each", 4, own)
             .target(Target::NotBelow(1.0, "enqueue + claim + ack, 1 thread")),
+        workload("hand-over of a cache line", hand_over),
         workload("enqueue, 1 thread", enqueue_only),
         workload("enqueue, 100 a call", enqueue_batches),
         workload("claim 32 + ack 32", batches_of_32),

@@ -65,6 +65,9 @@ fn verdict(target: Option<Target>, ours: &Series, all: &[Series]) -> (String, St
 
 /// A number with its thousands apart.
 fn grouped(value: f64) -> String {
+    if value < 10.0 {
+        return format!("{value:.2}");
+    }
     if value < 1_000.0 {
         return format!("{value:.1}");
     }

@@ -31,7 +31,7 @@ pub(super) fn claim_jobs(
     let taken_in = state.take_in(now);
     state.hand_out(view.time, &mut view.state.numbers, worker, max, claimed);
     claimed.next_due = state.next_due(now);
-    claimed.blocked = state.sets.pinned.first().is_some_and(|&(deadline, _)| deadline <= now);
+    claimed.blocked = state.sets.pinned.first().is_some_and(|(deadline, _)| deadline <= now);
     claimed.more |= claimed.jobs.is_empty() && state.has_backlog(now);
     let left = if taken_in > 0 { state.sets.ready.len() } else { 0 };
     wake(view, queue, left);
@@ -61,7 +61,7 @@ impl QueueState {
         for taken_in in 0..PAGE {
             let next = self.sets.delayed.first().into_iter().chain(self.sets.leased.first()).min();
             match next {
-                Some(&(instant, id)) if instant <= now => {
+                Some((instant, id)) if instant <= now => {
                     self.change(id, |row| row.pend(row.last_ready_at(now), now));
                 }
                 _ => return taken_in,
@@ -72,7 +72,7 @@ impl QueueState {
 
     fn has_backlog(&self, now: Timestamp) -> bool {
         let first = self.sets.delayed.first().into_iter().chain(self.sets.leased.first()).min();
-        first.is_some_and(|&(instant, _)| instant <= now)
+        first.is_some_and(|(instant, _)| instant <= now)
     }
 
     /// Claims what is ready, in order, and buries what it meets that has expired.
@@ -112,9 +112,9 @@ impl QueueState {
 
     /// The next instant at which a job becomes claimable, or is seen to be held.
     fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
-        let pinned = self.sets.pinned.first().filter(|&&(deadline, _)| deadline > now);
+        let pinned = self.sets.pinned.first().filter(|&(deadline, _)| deadline > now);
         let next =
             self.sets.delayed.first().into_iter().chain(self.sets.leased.first()).chain(pinned);
-        next.map(|&(instant, _)| instant).min()
+        next.map(|(instant, _)| instant).min()
     }
 }

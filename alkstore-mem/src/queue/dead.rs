@@ -1,12 +1,9 @@
 //! Dead letters: burying, requeueing, purging, and maintenance.
 
-use std::collections::BTreeSet;
-use std::ops::Bound;
-
 use alkstore_core::{DeadSelection, JobId, Maintenance, MaintenancePage, QueueName, Timestamp};
 
 use super::row::Standing;
-use super::{At, KeyHolder, PAGE, QueueState, key_holder, wake};
+use super::{Agenda, KeyHolder, PAGE, QueueState, key_holder, wake};
 use crate::state::{Blocked, View};
 
 impl QueueState {
@@ -23,7 +20,7 @@ impl QueueState {
 
     /// Stores every death that the clock implies.
     fn store_deaths(&mut self, now: Timestamp) {
-        for (_, id) in due(&self.sets.last_leases, now).chain(due(&self.sets.expiring, now)) {
+        for (_, id) in [self.sets.last_leases.due(now), self.sets.expiring.due(now)].concat() {
             self.store_death(id, now);
         }
     }
@@ -46,11 +43,6 @@ impl QueueState {
             }
         }
     }
-}
-
-/// What has fallen due, taken out of the set's hands so that the set may change meanwhile.
-fn due(set: &BTreeSet<At>, now: Timestamp) -> std::vec::IntoIter<At> {
-    set.iter().copied().take_while(|&(at, _)| at <= now).collect::<Vec<_>>().into_iter()
 }
 
 pub(super) fn requeue_jobs(
@@ -104,7 +96,7 @@ pub(crate) fn maintain(view: &mut View<'_>) -> MaintenancePage {
         left -= state.bury(&mut done.buried, left, |state| &state.sets.last_leases, now);
         left -= state.bury(&mut done.expired, left, |state| &state.sets.expiring, now);
         while left > 0
-            && let Some(&(at, id)) = state.sets.retained.first()
+            && let Some((at, id)) = state.sets.retained.first()
             && at <= now
         {
             state.take(id);
@@ -125,16 +117,16 @@ impl QueueState {
         &mut self,
         count: &mut u64,
         most: usize,
-        set: impl Fn(&Self) -> &BTreeSet<At>,
+        set: impl Fn(&Self) -> &Agenda,
         now: Timestamp,
     ) -> usize {
-        let (mut buried, mut from) = (0, Bound::Unbounded);
+        let (mut buried, mut last) = (0, None);
         // From one to the next, so that a page of a large backlog costs no more than a page.
         while buried < most
-            && let Some(&at) = set(self).range((from, Bound::Unbounded)).next()
+            && let Some(at) = set(self).next(last)
             && at.0 <= now
         {
-            from = Bound::Excluded(at);
+            last = Some(at);
             buried += usize::from(self.store_death(at.1, now));
         }
         *count += buried as u64;

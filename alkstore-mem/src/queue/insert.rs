@@ -30,8 +30,7 @@ impl Defaults {
     }
 }
 
-/// A job that is made but for its number and its instants: those it gets under the lock, the rest
-/// isn't for the time a lock is held.
+/// A job that lacks only its number and its instants, which it gets under the lock.
 pub(crate) struct Draft {
     row: Box<Row>,
     due: Due,

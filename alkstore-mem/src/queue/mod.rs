@@ -1,5 +1,6 @@
 //! Queues: a queue's jobs, and the ordered sets by which they are found without a scan.
 
+mod agenda;
 mod claim;
 mod dead;
 mod insert;
@@ -21,6 +22,8 @@ use crate::store::MemStore;
 use crate::tx::Staged;
 use crate::wake::ALL;
 
+use agenda::Agenda;
+
 pub(crate) use dead::maintain;
 pub(crate) use insert::{Enqueue, fire};
 pub(crate) use read::find_job;
@@ -32,8 +35,6 @@ const PAGE: usize = 1_000;
 
 /// For how many jobs a claim makes room before it has seen any.
 const ROOM: usize = 256;
-
-type At = (Timestamp, JobId);
 
 /// A queue. It exists while it has jobs, is paused, or a transaction staged a key in it.
 ///
@@ -56,20 +57,20 @@ struct Sets {
     /// Claimable now, in the order of claims.
     ready: BTreeSet<(Reverse<i32>, Timestamp, JobId)>,
     /// Claimed with attempts left: claimable at the deadline.
-    leased: BTreeSet<At>,
+    leased: Agenda,
     /// Pending, and not taken in yet.
-    delayed: BTreeSet<At>,
+    delayed: Agenda,
     /// Claimed with attempts left, and settled by an open transaction.
-    pinned: BTreeSet<At>,
+    pinned: Agenda,
     /// Since it was last asked for, something came to fall due earlier than all else.
     sooner: bool,
     /// Claimed on the last attempt: dead at the deadline.
-    last_leases: BTreeSet<At>,
+    last_leases: Agenda,
     /// Live and with an expiry.
-    expiring: BTreeSet<At>,
+    expiring: Agenda,
     dead: BTreeSet<JobId>,
     /// Dead, by the end of their retention.
-    retained: BTreeSet<At>,
+    retained: Agenda,
     /// The live job that holds a unique key.
     keys: HashMap<LocalName, JobId>,
 }
@@ -84,20 +85,24 @@ impl Sets {
             Phase::Delayed => {
                 let at = (row.ready_at, id);
                 self.delayed.insert(at);
-                self.sooner = self.sooner || self.delayed.first() == Some(&at);
+                self.sooner = self.sooner || self.delayed.first() == Some(at);
             }
             Phase::Claimed { deadline, .. } => {
                 let at = (deadline, id);
                 self.leases_of(row).insert(at);
-                self.sooner = self.sooner || self.leased.first() == Some(&at);
+                self.sooner = self.sooner || self.leased.first() == Some(at);
             }
             Phase::Dead { .. } => {
                 self.dead.insert(id);
-                self.retained.extend(row.gone_at().map(|at| (at, id)));
+                if let Some(at) = row.gone_at() {
+                    self.retained.insert((at, id));
+                }
                 return;
             }
         }
-        self.expiring.extend(row.expires_at.map(|at| (at, id)));
+        if let Some(at) = row.expires_at {
+            self.expiring.insert((at, id));
+        }
         if let Some(key) = &row.unique_key {
             self.keys.insert(key.clone(), id);
         }
@@ -110,28 +115,28 @@ impl Sets {
                 self.ready.remove(&(Reverse(row.priority), row.ready_at, id));
             }
             Phase::Delayed => {
-                self.delayed.remove(&(row.ready_at, id));
+                self.delayed.remove((row.ready_at, id));
             }
             Phase::Claimed { deadline, .. } => {
-                self.leases_of(row).remove(&(deadline, id));
+                self.leases_of(row).remove((deadline, id));
             }
             Phase::Dead { .. } => {
                 self.dead.remove(&id);
                 if let Some(at) = row.gone_at() {
-                    self.retained.remove(&(at, id));
+                    self.retained.remove((at, id));
                 }
                 return;
             }
         }
         if let Some(at) = row.expires_at {
-            self.expiring.remove(&(at, id));
+            self.expiring.remove((at, id));
         }
         if let Some(key) = &row.unique_key {
             self.keys.remove(key);
         }
     }
 
-    fn leases_of(&mut self, row: &Row) -> &mut BTreeSet<At> {
+    fn leases_of(&mut self, row: &Row) -> &mut Agenda {
         match row.pin {
             _ if row.is_last_attempt() => &mut self.last_leases,
             Some(_) => &mut self.pinned,
