@@ -155,17 +155,24 @@ pub(crate) async fn q54_time_holds_back_nothing_from_requeue_and_purge(cx: Cx) {
             let queue = cx.store.queue_with("q", brief().max_attempts(1)).unwrap();
             let lapsed = add(&queue, EnqueueOpts::new()).await;
             let _ = take(&queue).await;
-            let expired = add(&queue, EnqueueOpts::new().expires(secs(10))).await;
-            let ids = vec![lapsed, expired];
-            let which = if all { DeadSelection::All } else { ids.clone().into() };
-            cx.advance(secs(10)).await;
+            cx.advance(secs(5)).await;
+            // Those whose time comes later neither go with them nor hide them.
+            let held = add(&queue, EnqueueOpts::new()).await;
+            let _ = take(&queue).await;
+            let lasting = add(&queue, EnqueueOpts::new().expires(secs(15))).await;
+            let expired = add(&queue, EnqueueOpts::new().expires(secs(5))).await;
+            let which = if all { DeadSelection::All } else { vec![lapsed, expired].into() };
+            cx.advance(secs(5)).await;
             if purge {
                 assert_eq!(queue.purge_dead(which).await.unwrap(), 2);
-                assert!(cx.store.queues().await.unwrap().is_empty());
+                assert_eq!(super::ids(&queue.claim_batch("w", 9).await.unwrap()), [lasting]);
             } else {
                 assert_eq!(queue.requeue_dead(which).await.unwrap(), 2);
-                assert_eq!(super::ids(&queue.claim_batch("w", 9).await.unwrap()), ids);
+                let ids = super::ids(&queue.claim_batch("w", 9).await.unwrap());
+                assert_eq!(ids, [lasting, lapsed, expired]);
             }
+            assert_eq!(state(&queue, held).await, Some(JobState::Claimed));
+            assert_eq!(queue.stats().await.unwrap().dead, 0);
         }
     }
 }
